@@ -1,0 +1,1 @@
+"""Generated messages; scripts/protos writes this package."""
