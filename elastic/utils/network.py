@@ -1,0 +1,58 @@
+"""Addresses and ports of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+
+def address_towards(host: str, port: int) -> str:
+    """The local address from which this machine reaches a host; other hosts on that way reach it there.
+
+    Sends nothing: connecting a datagram socket only asks the kernel for its route. Raises OSError
+    where the name does not resolve or there is no route.
+    """
+    errors: list[OSError] = []
+    for family, kind, proto, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
+        with socket.socket(family, kind, proto) as probe:
+            try:
+                probe.connect(address)
+            except OSError as e:
+                errors.append(e)
+                continue
+            return str(probe.getsockname()[0])
+    raise errors[0] if errors else OSError(f"{host} has no address")
+
+
+class ReservedPort:
+    """A free port of this machine, kept so by a bound socket that does not listen.
+
+    The socket has SO_REUSEADDR, so a server that sets it as well (as the frameworks' stores do) can
+    listen on the port while it is reserved, and the kernel gives the port to nobody else.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Reserve a port of `address`, or of all addresses where that one is not this machine's own."""
+        for host in (address, ""):
+            with contextlib.suppress(OSError):
+                self._socket = _bound(host)
+                break
+        else:
+            raise OSError("no free port")
+        self.port: int = self._socket.getsockname()[1]
+
+    def release(self) -> None:
+        """Let the port go. May be called again."""
+        self._socket.close()
+
+
+def _bound(host: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, 0))
+    except OSError:
+        bound.close()
+        raise
+    return bound
