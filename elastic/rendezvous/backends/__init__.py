@@ -1,0 +1,1 @@
+"""Where a rendezvous keeps its records. One module a backend; each is loaded when asked for by name."""

@@ -1,0 +1,79 @@
+"""Backends by name.
+
+Ours and other packages' register in the same way: as an entry point of the group
+``elastic.rendezvous`` whose value is a function from `RendezvousParameters` to a handler. Only the
+one that is asked for is loaded, so that a broken plug-in breaks nothing else. `register` adds one
+from code.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+
+from .api import RendezvousHandler, RendezvousHandlerCreator, RendezvousParameters
+
+GROUP = "elastic.rendezvous"
+
+
+class RendezvousHandlerRegistry:
+    """Creators of rendezvous handlers, by backend name."""
+
+    def __init__(self) -> None:
+        self._creators: dict[str, RendezvousHandlerCreator] = {}
+
+    def register(self, backend: str, creator: RendezvousHandlerCreator) -> None:
+        """Add a backend. ValueError for an empty name, or one that another creator has."""
+        if not backend:
+            raise ValueError("a rendezvous backend needs a name")
+        if self._creators.setdefault(backend, creator) is not creator:
+            raise ValueError(
+                f"the rendezvous backend {backend!r} is registered already, with another creator"
+            )
+
+    def names(self) -> list[str]:
+        """The names of all backends, registered from code or installed."""
+        return sorted({*self._creators, *importlib.metadata.entry_points(group=GROUP).names})
+
+    def create_handler(self, params: RendezvousParameters) -> RendezvousHandler:
+        """A handler from the backend that `params` names.
+
+        ValueError for an unknown backend or wrong settings; RuntimeError for a broken plug-in.
+        """
+        handler = self._creator(params.backend)(params)
+        if handler.get_backend() != params.backend:
+            raise RuntimeError(
+                f"the rendezvous backend {params.backend!r} made a handler that calls itself "
+                f"{handler.get_backend()!r}: its plug-in is broken"
+            )
+        return handler
+
+    def _creator(self, backend: str) -> RendezvousHandlerCreator:
+        if backend in self._creators:
+            return self._creators[backend]
+        for entry in importlib.metadata.entry_points(group=GROUP, name=backend):
+            try:
+                loaded: RendezvousHandlerCreator = entry.load()
+            except Exception as e:
+                # Importing another package's module can raise anything.
+                raise RuntimeError(
+                    f"the rendezvous backend {backend!r} ({entry.value}) cannot be loaded: {e!r}"
+                ) from e
+            return loaded
+        names = self.names()
+        near = difflib.get_close_matches(backend, names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+        raise ValueError(f"unknown rendezvous backend {backend!r}: {hint}")
+
+
+_registry = RendezvousHandlerRegistry()
+
+
+def get_registry() -> RendezvousHandlerRegistry:
+    """The registry of this process."""
+    return _registry
+
+
+def create_handler(params: RendezvousParameters) -> RendezvousHandler:
+    """A handler from the process-wide registry; see `RendezvousHandlerRegistry.create_handler`."""
+    return _registry.create_handler(params)

@@ -1,0 +1,191 @@
+"""The settings of a dynamic rendezvous, and their names on the command line (``--rdzv-conf``).
+
+`KEYS` documents every key. Keys that are not in it are refused, with the nearest one that is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from .api import RendezvousParameters
+from .core.rules import Rules
+
+KEYS: Mapping[str, str] = {
+    "join_timeout": "seconds that a node waits for a world (600)",
+    "timeout": "another name of join_timeout",
+    "last_call_timeout": "seconds that a first world of min_nodes waits for more nodes (30)",
+    "close_timeout": "seconds that leaving and closing may take (30)",
+    "heartbeat_timeout": "seconds that one keep-alive of the lease may take (5)",
+    "ttl": "seconds after which a node that died is known to be gone: its lease's time to live (10)",
+    "keep_alive_interval": "with keep_alive_max_attempt: ttl is their product (5, where the other is given)",
+    "keep_alive_max_attempt": "see keep_alive_interval (3, where the other is given)",
+    "regroup_timeout": "seconds that a later world waits for newcomers once all live members joined (0)",
+    "rejoin_grace": "seconds in which a member whose record vanished may come back unharmed (1)",
+    "settle_timeout": "seconds without a further arrival after which a running world lets newcomers in (1)",
+    "connect_timeout": "seconds in which the backend must answer at the start (10)",
+    "read_timeout": "seconds that one call to the backend may take (10)",
+    "retention": "seconds that the run's records outlive its last node (604800)",
+    "terminal_ttl": "seconds that the record of how a job ended is kept (86400)",
+    "node_name": "name of this node; an agent takes the place of an earlier one of the same name",
+    "job_token": "names one submission of the job: an agent that comes after its end does not start it again",
+    "etcd_prefix": "where in etcd the runs are kept (/elastic)",
+    "protocol": "http or https, for endpoints that do not say (http)",
+    "ca_cert": "file with the certificate authority of etcd (also: cacert)",
+    "ssl_cert": "file with this client's certificate (also: cert)",
+    "ssl_cert_key": "file with its key (also: key)",
+    "user": "etcd user; the password comes from password_file or the environment",
+    "password_file": "file that holds the etcd user's password",
+}
+"""Every key of ``--rdzv-conf`` for the etcd backend: its meaning and default."""
+
+_ALIASES = {"cacert": "ca_cert", "cert": "ssl_cert", "key": "ssl_cert_key", "timeout": "join_timeout"}
+_RUN_ID = re.compile(r"[^\x00-\x20/\x7f]+")
+
+
+@dataclass(frozen=True)
+class RendezvousTimeout:
+    """How long each phase may take. All must be positive.
+
+    `join`: until a node is in a world. `last_call`: a first world of `min_nodes` waits for more.
+    `close`: leaving and closing. `heartbeat`: one keep-alive.
+    """
+
+    join: timedelta = timedelta(seconds=600)
+    last_call: timedelta = timedelta(seconds=30)
+    close: timedelta = timedelta(seconds=30)
+    heartbeat: timedelta = timedelta(seconds=5)
+
+    def __post_init__(self) -> None:
+        for name in ("join", "close", "heartbeat"):
+            if getattr(self, name) <= timedelta(0):
+                raise ValueError(f"the {name} timeout is {getattr(self, name)}: it must be positive")
+        if self.last_call < timedelta(0):
+            raise ValueError(f"the last_call timeout is {self.last_call}: it must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RendezvousSettings:
+    """Settings of one node's rendezvous.
+
+    `ttl` is how long after its death a node is known to be gone. The fields that `KEYS` does not
+    explain: `labels` are for people and placement, and travel with the node's record.
+    """
+
+    run_id: str
+    min_nodes: int
+    max_nodes: int
+    timeout: RendezvousTimeout = field(default_factory=RendezvousTimeout)
+    ttl: timedelta = timedelta(seconds=10)
+    regroup_timeout: timedelta = timedelta(0)
+    rejoin_grace: timedelta = timedelta(seconds=1)
+    settle_timeout: timedelta = timedelta(seconds=1)
+    connect_timeout: timedelta = timedelta(seconds=10)
+    read_timeout: timedelta = timedelta(seconds=10)
+    retention: timedelta = timedelta(days=7)
+    terminal_ttl: timedelta = timedelta(days=1)
+    node_name: str = ""
+    job_token: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.run_id:
+            raise ValueError("the run id is empty: name the job, for instance --rdzv-id=my-job")
+        if not _RUN_ID.fullmatch(self.run_id):
+            raise ValueError(
+                f"the run id {self.run_id!r} has a slash, a space or a control character: use letters, "
+                "digits, dots and dashes"
+            )
+        if not 1 <= self.min_nodes <= self.max_nodes:
+            raise ValueError(
+                f"min_nodes is {self.min_nodes} and max_nodes {self.max_nodes}: 1 <= min <= max must hold"
+            )
+        if self.ttl < timedelta(seconds=2):
+            raise ValueError(f"ttl is {self.ttl.total_seconds():g} s: etcd grants leases of 2 s or more")
+        for name in ("retention", "terminal_ttl"):
+            if getattr(self, name) < timedelta(seconds=60):
+                raise ValueError(f"{name} is under a minute: records must outlive the nodes that read them")
+        if not _RUN_ID.fullmatch(self.node_name or "-"):
+            raise ValueError(f"the node name {self.node_name!r} has a slash, a space or a control character")
+
+    @staticmethod
+    def from_params(params: RendezvousParameters) -> RendezvousSettings:
+        """The settings that a rendezvous was asked for; ValueError, in one sentence, for wrong ones."""
+        refuse_unknown_keys(params)
+
+        def seconds(key: str, default: float) -> timedelta:
+            return timedelta(seconds=params.get_as_seconds(key, default))
+
+        timeout = RendezvousTimeout(
+            join=seconds("join_timeout" if "join_timeout" in params.config else "timeout", 600),
+            last_call=seconds("last_call_timeout", 30),
+            close=seconds("close_timeout", 30),
+            heartbeat=seconds("heartbeat_timeout", 5),
+        )
+        return RendezvousSettings(
+            run_id=params.run_id,
+            min_nodes=params.min_nodes,
+            max_nodes=params.max_nodes,
+            timeout=timeout,
+            ttl=_ttl(params),
+            regroup_timeout=seconds("regroup_timeout", 0),
+            rejoin_grace=seconds("rejoin_grace", 1),
+            settle_timeout=seconds("settle_timeout", 1),
+            connect_timeout=seconds("connect_timeout", 10),
+            read_timeout=seconds("read_timeout", 10),
+            retention=seconds("retention", 7 * 86400),
+            terminal_ttl=seconds("terminal_ttl", 86400),
+            node_name=str(params.get("node_name", "")),
+            job_token=str(params.get("job_token", "")),
+        )
+
+    @property
+    def rules(self) -> Rules:
+        """The part of the settings that the protocol's decisions depend on."""
+        return Rules(
+            min_nodes=self.min_nodes,
+            max_nodes=self.max_nodes,
+            last_call=self.timeout.last_call.total_seconds(),
+            regroup=self.regroup_timeout.total_seconds(),
+            rejoin_grace=self.rejoin_grace.total_seconds(),
+            settle=self.settle_timeout.total_seconds(),
+            job_token=self.job_token,
+        )
+
+
+def _ttl(params: RendezvousParameters) -> timedelta:
+    torch_keys = {"keep_alive_interval", "keep_alive_max_attempt"} & params.config.keys()
+    if not torch_keys:
+        return timedelta(seconds=params.get_as_seconds("ttl", 10))
+    if "ttl" in params.config:
+        raise ValueError(
+            f"rendezvous settings ttl and {sorted(torch_keys)[0]} both say the lease's time: give one"
+        )
+    interval = params.get_as_seconds("keep_alive_interval", 5)
+    return timedelta(seconds=interval * params.get_as_seconds("keep_alive_max_attempt", 3))
+
+
+def refuse_unknown_keys(params: RendezvousParameters) -> None:
+    """ValueError for the first setting that has no meaning, with the nearest that has."""
+    if "password" in params.config:
+        raise ValueError(
+            "a password in --rdzv-conf can be read by every user of this machine: put it into a file and "
+            "give password_file=PATH, or set ELASTIC_ETCD_PASSWORD"
+        )
+    known = {*KEYS, *_ALIASES}
+    for key in params.config:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(KEYS))}"
+            raise ValueError(f"unknown rendezvous setting {key!r}: {hint}")
+
+
+def setting(params: RendezvousParameters, key: str) -> str:
+    """A setting that is text, under its own name or an alias; "" where it is not given."""
+    for name in (key, *(alias for alias, meant in _ALIASES.items() if meant == key)):
+        if params.get(name) not in (None, ""):
+            return str(params.get(name))
+    return ""
