@@ -1,0 +1,105 @@
+"""The documented names of this package, and the function to start with: :func:`start_processes`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from elastic.multiprocessing.contexts import PContext, SubprocessContext
+from elastic.multiprocessing.function_context import MultiprocessContext
+from elastic.multiprocessing.logs import DefaultLogsSpecs, LogsDest, LogsSpecs
+from elastic.multiprocessing.redirects import Redirects, Std, to_map
+from elastic.multiprocessing.results import RunProcsResult
+from elastic.multiprocessing.signals import SignalException
+
+__all__ = [
+    "DefaultLogsSpecs",
+    "LogsDest",
+    "LogsSpecs",
+    "MultiprocessContext",
+    "PContext",
+    "Redirects",
+    "RunProcsResult",
+    "SignalException",
+    "Std",
+    "SubprocessContext",
+    "start_processes",
+    "to_map",
+]
+
+_START_METHODS = ("spawn", "fork", "forkserver")
+
+
+def start_processes(
+    name: str,
+    entrypoint: "str | Callable[..., Any]",
+    args: "Mapping[int, Sequence[Any]] | Sequence[Any]",
+    envs: Mapping[int, Mapping[str, str]],
+    logs_specs: LogsSpecs | None = None,
+    log_line_prefixes: Mapping[int, str] | None = None,
+    start_method: str = "spawn",
+    *,
+    duplicate_stdout_filters: Sequence[str] | None = None,
+    duplicate_stderr_filters: Sequence[str] | None = None,
+) -> PContext:
+    """Start one worker for each environment and return the context that owns them.
+
+    The caller must end it, with ``wait()`` or ``close()``, or with ``stop()`` and ``advance()``. Should this
+    process end first, in whatever way, the workers and all their descendants are ended too.
+
+    Args:
+        name: What the group is called in reports and in the default line prefix.
+        entrypoint: A command to execute, or a function that another process can import by its name.
+        args: The arguments by local rank, or one sequence for all workers.
+        envs: The environment by local rank, on top of this process's own.
+        logs_specs: Where output goes; by default only error files are kept, in a temporary directory.
+        log_line_prefixes: What each teed line begins with, by local rank; by default
+            ``[<name><local_rank>]:``.
+        start_method: How a function is started. Only ``spawn``: in a fresh interpreter. No meaning for a
+            command.
+        duplicate_stdout_filters: Teed lines that contain one of these also go to one file for all ranks.
+        duplicate_stderr_filters: The same for stderr.
+
+    Raises:
+        ValueError: ``args`` is a text, the local ranks aren't 0 to n-1, or the start method is unknown or
+            not offered.
+        pickle.PicklingError: The function or an argument can't be handed to another process.
+        OSError: A worker can't be started. None is left then.
+        RuntimeError: This system lacks something that is needed.
+    """
+    if isinstance(args, str):
+        raise ValueError(
+            f"args is the text {args!r}: give a sequence of arguments, or one for each local rank"
+        )
+    nprocs = len(envs)
+    per_rank = dict(args) if isinstance(args, Mapping) else dict.fromkeys(range(nprocs), tuple(args))
+    _check_ranks("envs", envs, nprocs)
+    _check_ranks("args", per_rank, nprocs)
+    if start_method not in _START_METHODS:
+        raise ValueError(f"the start method {start_method!r} is unknown: use 'spawn'")
+    kind: type[PContext] = SubprocessContext
+    if not isinstance(entrypoint, str):
+        if start_method != "spawn":
+            raise ValueError(
+                f"the start method {start_method!r} isn't offered: it copies a process whose threads (gRPC "
+                "has some) don't exist in the copy; use 'spawn'"
+            )
+        kind = MultiprocessContext
+    context = kind(
+        name,
+        entrypoint,
+        per_rank,
+        envs,
+        DefaultLogsSpecs() if logs_specs is None else logs_specs,
+        log_line_prefixes,
+        duplicate_stdout_filters=duplicate_stdout_filters,
+        duplicate_stderr_filters=duplicate_stderr_filters,
+    )
+    context.start()
+    return context
+
+
+def _check_ranks(what: str, by_rank: Mapping[int, object], nprocs: int) -> None:
+    if set(by_rank) != set(range(nprocs)):
+        raise ValueError(
+            f"the local ranks of {what} are {sorted(by_rank)}, but the workers are {list(range(nprocs))}: "
+            "give one entry for each worker, counted from 0"
+        )

@@ -1,0 +1,124 @@
+"""One worker process: started by exec in a session of its own, its end seen through a pidfd.
+
+The process is collected late, by :meth:`Worker.collect`: until then its session's number can't be given
+to anybody else, so a signal to the session reaches no stranger. No Python code runs between fork and exec,
+since the threads of this process (gRPC's among them) don't exist in a forked copy.
+"""
+
+import errno
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from elastic.utils.tether import Process, read_process
+
+Target: TypeAlias = int | None
+"""What a standard stream is connected to: a descriptor, ``subprocess.DEVNULL``, or None: inherited."""
+
+
+_HINTS = {
+    errno.ENOENT: "; give a command that is on the PATH of this host, or a path to it",
+    errno.EACCES: "; make the file executable, or run it with its interpreter",
+    errno.ENOEXEC: "; make its first line name its interpreter, or run it with that",
+    errno.E2BIG: "; shorten the arguments or the environment",
+    errno.EAGAIN: "; raise the limit on the number of processes",
+    errno.EMFILE: "; raise the limit on open files",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to execute for one worker, apart from its environment and its output."""
+
+    argv: Sequence[str]
+    stdin: Target = None
+    pass_fds: tuple[int, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def require_kernel_support() -> None:
+    """Check what workers need of this system and process.
+
+    Raises:
+        RuntimeError: It lacks something.
+    """
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        raise RuntimeError(
+            f"this system offers no pidfd ({error.strerror}): workers need Linux 5.3 or newer and a "
+            "sandbox that allows pidfd_open"
+        ) from error
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        raise RuntimeError(
+            "SIGCHLD is ignored in this process, so the exit codes of workers would be lost: "
+            "call signal.signal(signal.SIGCHLD, signal.SIG_DFL) first"
+        )
+
+
+class Worker:
+    """A started worker. Its creator must call :meth:`collect` once it has ended."""
+
+    def __init__(
+        self,
+        local_rank: int,
+        command: Command,
+        *,
+        environment: Mapping[str, str],
+        stdout: Target,
+        stderr: Target,
+    ) -> None:
+        """Start the process. The descriptors stay the caller's.
+
+        Raises:
+            OSError: It can't be started. The message names the worker, the command and the reason.
+        """
+        self.local_rank = local_rank
+        try:
+            self._process = subprocess.Popen(
+                list(command.argv),
+                stdin=command.stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env={**environment, **command.environment},
+                pass_fds=command.pass_fds,
+                start_new_session=True,
+            )
+        except OSError as error:
+            hint = _HINTS.get(error.errno or 0, "")
+            raise OSError(
+                error.errno,
+                f"worker {local_rank} can't be started: {command.argv[0]!r}: {error.strerror}{hint}",
+            ) from error
+        self.pid = self._process.pid
+        try:
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            self._process.kill()
+            self._process.wait()
+            raise
+        self.exitcode: int | None = None
+        """None while it runs; ``-n`` if signal ``n`` ended it."""
+
+    def poll(self) -> int | None:
+        """Look whether it has ended and return its exit code, without collecting it."""
+        if self.exitcode is None:
+            status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if status is not None:
+                code = status.si_status
+                self.exitcode = code if status.si_code == os.CLD_EXITED else -code
+        return self.exitcode
+
+    def observe(self) -> Process | None:
+        """Return what ``/proc`` says about it."""
+        return read_process(self.pid)
+
+    def collect(self) -> None:
+        """Give the process id back to the system, if it has ended, and close the pidfd."""
+        self._process.poll()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
