@@ -1,0 +1,120 @@
+"""The agent whose workers are processes on this machine."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from string import Template
+
+from elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, PContext, RunProcsResult, start_processes
+
+from .api import DEFAULT_SIGNALS, SimpleElasticAgent
+from .spec import RunResult, WorkerGroup, WorkerSpec, WorkerState
+
+
+class LocalElasticAgent(SimpleElasticAgent):
+    """An agent that starts its workers with :func:`elastic.multiprocessing.start_processes`.
+
+    `logs_specs` decides where their output goes (default: nowhere but the console) and
+    `log_line_prefix_template` what each line there begins with: a `string.Template` with `role_name`,
+    `rank`, `local_rank`, `node_rank`, `round` and `hostname`. `start_method` is for functions.
+    `worker_env` adds to the environment of the worker with a local rank. The rest is as in
+    `SimpleElasticAgent`.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        logs_specs: LogsSpecs | None = None,
+        start_method: str = "spawn",
+        exit_barrier_timeout: float = 300,
+        log_line_prefix_template: str | None = None,
+        shutdown_timeout: float = 30,
+        *,
+        worker_env: Callable[[int], Mapping[str, str]] | None = None,
+        duplicate_stdout_filters: Sequence[str] | None = None,
+        duplicate_stderr_filters: Sequence[str] | None = None,
+        signals_to_handle: Iterable[int] = DEFAULT_SIGNALS,
+    ) -> None:
+        super().__init__(
+            spec,
+            exit_barrier_timeout=exit_barrier_timeout,
+            shutdown_timeout=shutdown_timeout,
+            signals_to_handle=signals_to_handle,
+        )
+        self._logs_specs = DefaultLogsSpecs() if logs_specs is None else logs_specs
+        self._start_method = start_method
+        self._prefix = None if log_line_prefix_template is None else Template(log_line_prefix_template)
+        self._worker_env = worker_env
+        self._filters = (duplicate_stdout_filters, duplicate_stderr_filters)
+        self._context: PContext | None = None
+
+    def _start_workers(self, group: WorkerGroup, environments: dict[int, dict[str, str]]) -> dict[int, int]:
+        spec = group.spec
+        entrypoint = spec.entrypoint
+        if entrypoint is None:
+            raise AssertionError("the spec has checked that there is an entrypoint")
+        if self._worker_env is not None:
+            environments = {i: env | dict(self._worker_env(i)) for i, env in environments.items()}
+        self._context = start_processes(
+            spec.role,
+            entrypoint,
+            dict.fromkeys(environments, spec.args),
+            environments,
+            self._logs_specs,
+            self._prefixes(group),
+            start_method=self._start_method,
+            duplicate_stdout_filters=self._filters[0],
+            duplicate_stderr_filters=self._filters[1],
+        )
+        return self._context.pids()
+
+    def _prefixes(self, group: WorkerGroup) -> dict[int, str] | None:
+        if self._prefix is None:
+            return None
+        shared = {
+            "role_name": group.spec.role,
+            "node_rank": group.group_rank,
+            "round": group.round,
+            "hostname": socket.gethostname(),
+        }
+        return {
+            w.local_rank: self._prefix.safe_substitute(shared, rank=w.global_rank, local_rank=w.local_rank)
+            for w in group.workers
+        }
+
+    def _monitor_workers(self, group: WorkerGroup) -> RunResult:
+        if self._context is None:
+            return RunResult(WorkerState.INIT)
+        result = self._context.poll()
+        if result is None:
+            return RunResult(WorkerState.HEALTHY)
+        return _by_global_rank(result, {w.local_rank: w.global_rank for w in group.workers})
+
+    def _stop_workers(self, group: WorkerGroup, death_signal: int, timeout: float) -> None:  # noqa: ARG002
+        if self._context is not None:
+            self._context.stop(death_signal, timeout)
+
+    def _workers_stopped(self, group: WorkerGroup) -> bool:  # noqa: ARG002
+        if self._context is None:
+            return True
+        self._context.advance()
+        return self._context.stopped
+
+    def _workers_fd(self, group: WorkerGroup) -> int | None:  # noqa: ARG002
+        if self._context is None or self._context.stopped:
+            return None
+        return self._context.fileno()
+
+    def _workers_wakeup(self, group: WorkerGroup) -> float | None:  # noqa: ARG002
+        return None if self._context is None or self._context.stopped else self._context.next_wakeup()
+
+
+def _by_global_rank(result: RunProcsResult, ranks: Mapping[int, int]) -> RunResult:
+    return RunResult(
+        WorkerState.FAILED if result.is_failed() else WorkerState.SUCCEEDED,
+        return_values={ranks[i]: value for i, value in result.return_values.items()},
+        failures={ranks[i]: failure for i, failure in result.failures.items()},
+        stdouts={ranks[i]: path for i, path in result.stdouts.items()},
+        stderrs={ranks[i]: path for i, path in result.stderrs.items()},
+    )

@@ -1,0 +1,94 @@
+"""What an agent does next, from what it sees. Pure.
+
+==============  ==============================  ===================================================
+phase           what is seen                    what follows
+==============  ==============================  ===================================================
+any             a signal to end                 leave, stop the workers, end with 128 + n
+RUNNING         the job is closed               stop the workers, end as it says
+RUNNING         this node is evicted            stop the workers, end
+RUNNING         a worker failed                 say so, stop the rest, join the next round
+RUNNING         a newer round                   stop the workers, join it
+RUNNING         all workers succeeded           say so, wait for the other nodes
+RUNNING         nodes wait to be let in         stop the workers, join the next round with them
+BARRIER         the job is closed               end as it says
+BARRIER         a newer round                   join it: the job is not done without this node
+BARRIER         the wait is over                end; this node's part is done
+==============  ==============================  ===================================================
+
+While the rendezvous backend is away none of it is seen, so the workers run on. Whether a failure
+ends the job is not decided here: the leader decides that when it has heard of every other node,
+since a worker that lost its peers fails as well. A handler that cannot tell (one that has only the
+common interface) leaves the decision to the agent's own count.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from elastic.rendezvous import RendezvousStatus, Standing
+
+from .spec import WorkerState
+
+
+class Phase(enum.Enum):
+    """What the agent is doing."""
+
+    RUNNING = "workers run"
+    BARRIER = "its workers are done, and it waits for the other nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What the agent sees. `signal` is the first one that told it to end; 0: none."""
+
+    phase: Phase
+    workers: WorkerState
+    status: RendezvousStatus
+    signal: int = 0
+    failures: int = 0
+    max_restarts: int = 0
+    shares_failures: bool = True
+    waited_enough: bool = False
+
+
+class Move(enum.Enum):
+    """What to do."""
+
+    STAY = "nothing"
+    LEAVE = "tell the others, stop the workers and end"
+    END = "stop the workers and end as the terminal record says"
+    FAIL = "stop the workers and end: the restart budget is spent"
+    RETRY = "say that a worker failed, stop the others and join the next round"
+    REGROUP = "stop the workers and join the next round"
+    SUCCEED = "say that all workers succeeded, and wait for the other nodes"
+    FINISH = "end: this node's part is done"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    move: Move
+    why: str = ""
+
+
+def decide(scene: Scene) -> Decision:
+    """The agent's next move."""
+    status = scene.status
+    if scene.signal:
+        return Decision(Move.LEAVE)
+    if status.standing in (Standing.CLOSED, Standing.EVICTED):
+        return Decision(Move.END, status.reason)
+    if scene.phase is Phase.BARRIER:
+        if status.standing is Standing.SUPERSEDED:
+            return Decision(Move.REGROUP, status.reason)
+        return Decision(Move.FINISH if scene.waited_enough else Move.STAY)
+    if scene.workers is WorkerState.FAILED:
+        spent = scene.failures >= scene.max_restarts
+        return Decision(Move.FAIL if spent and not scene.shares_failures else Move.RETRY)
+    if status.standing is Standing.SUPERSEDED:
+        return Decision(Move.REGROUP, status.reason)
+    if scene.workers is WorkerState.SUCCEEDED:
+        return Decision(Move.SUCCEED)
+    if status.nodes_waiting > 0:
+        return Decision(Move.REGROUP, f"{status.nodes_waiting} waiting")
+    return Decision(Move.STAY)

@@ -1,0 +1,81 @@
+"""How the agent's one loop waits: for descriptors, other threads, signals and a time, all at once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from types import FrameType, TracebackType
+from typing import Any
+
+log = logging.getLogger("elastic.agent")
+
+
+class Doorbell:
+    """Wakes the loop from another thread or a signal handler. `ring` may be called from anywhere."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def ring(self) -> None:
+        if self._fd >= 0:
+            os.eventfd_write(self._fd, 1)
+
+    def clear(self) -> None:
+        try:
+            os.eventfd_read(self._fd)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def wait(fds: Iterable[int], until: float | None) -> None:
+    """Block until one of the descriptors is readable, or until that monotonic time."""
+    with selectors.DefaultSelector() as selector:
+        for fd in fds:
+            selector.register(fd, selectors.EVENT_READ)
+        selector.select(None if until is None else max(0.0, until - time.monotonic()))
+
+
+class Signals:
+    """Notes signals instead of dying of them, for as long as it is entered.
+
+    A signal that the process inherited as ignored stays ignored. In a thread that is not the main
+    one nothing can be installed: it says so once, and the agent is ended by other means.
+    """
+
+    def __init__(self, numbers: Iterable[int], bell: Doorbell) -> None:
+        self._numbers = tuple(numbers)
+        self._bell = bell
+        self._before: dict[int, Any] = {}
+        self.received: list[int] = []
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is not threading.main_thread():
+            log.warning("not in the main thread: the agent handles no signals; end it with its shutdown()")
+            return self
+        for number in self._numbers:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.received.append(number)
+        self._bell.ring()
