@@ -1,0 +1,10 @@
+"""The launcher: from a command line or a ``LaunchConfig`` to a running agent.
+
+``elastic_launch(LaunchConfig(...), entrypoint)(*args)`` is the command ``elasticrun`` from Python.
+"""
+
+from elastic.launcher.api import elastic_launch, launch_agent
+from elastic.launcher.config import LaunchConfig
+from elastic.launcher.errors import LaunchError, UsageError
+
+__all__ = ["LaunchConfig", "LaunchError", "UsageError", "elastic_launch", "launch_agent"]

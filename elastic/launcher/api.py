@@ -1,0 +1,71 @@
+"""Launching from Python: ``elastic_launch`` and ``launch_agent``, as torch and tensorplay have them.
+
+A service over :mod:`elastic.launcher.assembly`: it turns how the agent ended into a value or an
+exception. The command, :mod:`elastic.run`, turns the same into text and an exit code.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+
+from elastic.agent.server import RunResult
+from elastic.launcher.assembly import Entrypoint, run_agent
+from elastic.launcher.config import LaunchConfig
+from elastic.launcher.errors import LaunchError, UsageError
+from elastic.multiprocessing.errors import ChildFailedError
+
+__all__ = ["elastic_launch", "launch_agent"]
+
+
+class elastic_launch:  # noqa: N801 (the documented name)
+    """A callable that runs ``entrypoint`` in the workers of this node and takes part in the job.
+
+    ``elastic_launch(config, train)(lr)`` calls ``train(lr)`` in every worker and returns what each
+    returned; ``elastic_launch(config, "python")("train.py")`` runs a program. See :func:`launch_agent`.
+    """
+
+    def __init__(self, config: LaunchConfig, entrypoint: Entrypoint | None) -> None:
+        self._config = config
+        self._entrypoint = entrypoint
+
+    def __call__(self, *args: Any) -> dict[int, Any]:
+        return launch_agent(self._config, self._entrypoint, list(args))
+
+
+def launch_agent(config: LaunchConfig, entrypoint: Entrypoint | None, args: Sequence[Any]) -> dict[int, Any]:
+    """Run one agent to its end.
+
+    :param entrypoint: a function that each worker calls, or a program that each worker runs.
+    :param args: its arguments.
+    :returns: what the workers of this node returned, by global rank; None for each program. Empty for
+        a spare, and for an agent that came after the job was done.
+    :raises UsageError: (a ``ValueError``) what was asked for cannot be done; nothing was started.
+    :raises ChildFailedError: workers failed more often than ``max_restarts`` allows; its text is the report.
+    :raises LaunchError: the job failed for another reason, here or on another node.
+    :raises RendezvousError: the rendezvous cannot be used.
+    :raises SignalException: this agent was told to leave by a signal, and has left.
+    """
+    if entrypoint is None:
+        raise UsageError("there is no entrypoint; give a function, or the name of a program")
+    result = run_agent(config, entrypoint, args=args, environ=os.environ)
+    raise_for_failure(result, entrypoint, args=args)
+    return dict(result.return_values)
+
+
+def raise_for_failure(result: RunResult, entrypoint: Entrypoint, *, args: Sequence[Any]) -> None:
+    """Raise what :func:`launch_agent` documents if the agent did not succeed."""
+    if not result.is_failed():
+        return
+    if result.failures:
+        raise ChildFailedError(entrypoint_name(entrypoint, args), result.failures)
+    raise LaunchError(result.reason, result.exit_code)
+
+
+def entrypoint_name(entrypoint: Entrypoint, args: Sequence[Any]) -> str:
+    """What a report calls the job: the function, the program, or the script or module that python runs."""
+    if not isinstance(entrypoint, str):
+        return getattr(entrypoint, "__qualname__", repr(entrypoint))
+    if not PurePath(entrypoint).name.startswith("python"):
+        return entrypoint
+    return next((str(arg) for arg in args if not str(arg).startswith("-")), entrypoint)

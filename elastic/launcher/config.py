@@ -1,0 +1,266 @@
+"""``LaunchConfig``: one job as one agent is told about it, checked once.
+
+A value. It reads no environment and touches nothing; what depends on the machine (devices, CPUs,
+the local etcd of a single node) is worked out by :mod:`elastic.launcher.assembly`.
+"""
+
+import math
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from elastic.launcher import values
+from elastic.launcher.errors import UsageError
+from elastic.launcher.flags import DEFAULT_SIGNALS
+from elastic.multiprocessing import LogsSpecs, Std
+from elastic.utils.endpoints import Endpoint, parse_endpoints
+
+__all__ = ["Duration", "LaunchConfig"]
+
+Duration = float | timedelta  # a float is seconds
+
+_UNSET_TIMEOUT = -1
+_ETCD_PORT = 2379  # where a port is not written
+
+# What RendezvousParameters takes by name, so that no setting may have the name; and what to use instead.
+_OWN_FIELDS = {
+    "backend": "--rdzv-backend",
+    "endpoint": "--rdzv-endpoint",
+    "run_id": "--rdzv-id",
+    "min_nodes": "--nnodes",
+    "max_nodes": "--nnodes",
+    "local_addr": "--local-addr",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchConfig:
+    """Settings of an elastic launch; names and order are those of torch's.
+
+    ``min_nodes``, ``max_nodes``
+        the range the number of nodes may move in.
+    ``nproc_per_node``
+        workers on this node.
+    ``logs_specs``
+        where output goes; instead of ``log_dir``, ``redirects``, ``tee`` and ``local_ranks_filter``.
+    ``run_id``
+        the job's name, the same on every node. "" and "none": a new one, which only a single node
+        may ask for.
+    ``role``
+        role of the workers of this node.
+    ``rdzv_endpoint``
+        where etcd is. "": this process brings one for itself, which only a single node may ask for.
+    ``rdzv_backend``, ``rdzv_configs``
+        the rendezvous backend and its settings; the backend refuses settings that it does not know.
+    ``rdzv_timeout``
+        how long to wait for enough nodes: the backend's ``join_timeout``; -1 leaves it to the backend.
+    ``max_restarts``
+        failures of workers that the job survives.
+    ``monitor_interval``
+        longest time between two looks at the workers.
+    ``start_method``
+        how workers that are functions are started: "spawn", "fork" or "forkserver".
+    ``log_line_prefix_template``
+        prefix of lines on the console, with ``${role_name}``, ``${rank}`` and ``${local_rank}``.
+    ``local_addr``
+        address of this node that the others reach; None: that of the connection to etcd.
+    ``signals_to_handle``
+        names of the signals on which this node stops its workers and leaves; a list, or one string
+        with commas.
+    ``duplicate_stdout_filters``, ``duplicate_stderr_filters``
+        lines that hold one of these strings are also collected in a file of their own.
+    ``shutdown_timeout``
+        how long workers may take to end before they are killed; None:
+        ``TORCH_ELASTIC_SHUTDOWN_TIMEOUT``, else 30 seconds.
+    ``devices``
+        devices this agent uses, among those that it sees; None: all.
+    ``devices_per_rank``
+        give each worker this many devices of its own; None: every worker sees all of them.
+    ``device_variable``
+        environment variable that tells workers their devices.
+    ``virtual_local_rank``
+        each worker sees its own devices only (one, without ``devices_per_rank``) and LOCAL_RANK=0.
+
+    Durations are ``timedelta``, or a number of seconds.
+
+    :raises UsageError: (a ``ValueError``) one sentence, for the first setting that is wrong.
+    """
+
+    min_nodes: int = 1
+    max_nodes: int = 1
+    nproc_per_node: int = 1
+    logs_specs: LogsSpecs | None = None
+    run_id: str = ""
+    role: str = "default_role"
+    rdzv_endpoint: str = ""
+    rdzv_backend: str = "etcd"
+    rdzv_configs: Mapping[str, Any] = field(default_factory=dict)
+    rdzv_timeout: Duration = _UNSET_TIMEOUT
+    max_restarts: int = 3
+    monitor_interval: Duration = 0.1
+    start_method: str = "spawn"
+    log_line_prefix_template: str | None = None
+    _: KW_ONLY
+    local_addr: str | None = None
+    signals_to_handle: str | Sequence[str] = DEFAULT_SIGNALS
+    duplicate_stdout_filters: Sequence[str] | None = None
+    duplicate_stderr_filters: Sequence[str] | None = None
+    virtual_local_rank: bool = False
+    shutdown_timeout: Duration | None = None
+    log_dir: str | None = None
+    redirects: Std | Mapping[int, Std] | None = None
+    tee: Std | Mapping[int, Std] | None = None
+    local_ranks_filter: Sequence[int] | None = None
+    devices: Sequence[str] | None = None
+    devices_per_rank: int | None = None
+    device_variable: str = "CUDA_VISIBLE_DEVICES"
+
+    def __post_init__(self) -> None:
+        self._check_size()
+        self._check_rendezvous()
+        self._check_workers()
+        self._check_output()
+
+    @property
+    def is_standalone(self) -> bool:
+        """Whether this agent is to bring its own etcd."""
+        return self.rdzv_backend == "etcd" and not self.rdzv_endpoint
+
+    @property
+    def etcd_endpoints(self) -> tuple[Endpoint, ...]:
+        """``rdzv_endpoint``, if it is an etcd's that somebody else runs; else nothing."""
+        if self.rdzv_backend != "etcd" or not self.rdzv_endpoint:
+            return ()
+        return parse_endpoints(self.rdzv_endpoint, default_port=_ETCD_PORT)
+
+    @property
+    def has_run_id(self) -> bool:
+        """Whether the job has a name; without one, a new one is to be made."""
+        return self.run_id not in ("", "none")
+
+    @property
+    def rendezvous_settings(self) -> dict[str, Any]:
+        """``rdzv_configs``, with ``rdzv_timeout`` as the ``join_timeout`` it stands for."""
+        settings = dict(self.rdzv_configs)
+        timeout = _seconds(self.rdzv_timeout)
+        if timeout != _UNSET_TIMEOUT:
+            settings["join_timeout"] = timeout
+        return settings
+
+    @property
+    def monitor_seconds(self) -> float:
+        """``monitor_interval`` in seconds."""
+        return _seconds(self.monitor_interval)
+
+    @property
+    def signals(self) -> tuple[signal.Signals, ...]:
+        """``signals_to_handle`` as signals."""
+        named = self.signals_to_handle
+        names = [name.strip() for name in named.split(",")] if isinstance(named, str) else named
+        return tuple(signal.Signals[name] for name in names if name)
+
+    def shutdown_seconds(self, environ: Mapping[str, str]) -> float:
+        """``shutdown_timeout`` in seconds; ``environ`` decides where it is None.
+
+        :raises UsageError: the variable is not a duration.
+        """
+        if self.shutdown_timeout is not None:
+            return _seconds(self.shutdown_timeout)
+        text = environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT") or "30"
+        try:
+            return values.seconds(zero=True)(text)
+        except ValueError as error:
+            raise UsageError(f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT={text}: {error}") from None
+
+    def _check_size(self) -> None:
+        _at_least("min_nodes", self.min_nodes, 1)
+        _at_least("nproc_per_node", self.nproc_per_node, 1)
+        if self.max_nodes < self.min_nodes:
+            raise UsageError(
+                f"max_nodes={self.max_nodes} is below min_nodes={self.min_nodes}; give MIN <= MAX"
+            )
+
+    def _check_rendezvous(self) -> None:
+        if not self.rdzv_backend:
+            raise UsageError("rdzv_backend is empty; name one, such as etcd")
+        if self.has_run_id:
+            try:
+                values.run_id(self.run_id)
+            except ValueError as error:
+                raise UsageError(f"run_id {self.run_id!a} {error}") from None
+        if self.max_nodes > 1 and not self.rdzv_endpoint:
+            raise UsageError(
+                f"a job of up to {self.max_nodes} nodes needs an etcd that all of them reach; "
+                "give --rdzv-endpoint=HOST:PORT (rdzv_endpoint)"
+            )
+        if self.max_nodes > 1 and not self.has_run_id:
+            raise UsageError(
+                f"a job of up to {self.max_nodes} nodes needs a name by which they find each other; "
+                "give --rdzv-id=NAME (run_id), the same on every node"
+            )
+        try:
+            _ = self.etcd_endpoints
+        except ValueError as error:
+            raise UsageError(f"--rdzv-endpoint: {error}") from None
+        for key in self.rdzv_configs:
+            if key in _OWN_FIELDS:
+                raise UsageError(
+                    f"rdzv_configs holds {key!r}, which is a field and a flag of its own; "
+                    f"use {_OWN_FIELDS[key]}"
+                )
+        timeout = _seconds(self.rdzv_timeout)
+        if timeout != _UNSET_TIMEOUT:
+            if not timeout > 0 or math.isinf(timeout):
+                raise UsageError(f"rdzv_timeout={self.rdzv_timeout} is not a time to wait; make it positive")
+            rivals = [key for key in ("join_timeout", "timeout") if key in self.rdzv_configs]
+            if rivals:
+                raise UsageError(f"--rdzv-timeout and --rdzv-conf {rivals[0]}= set the same time; keep one")
+
+    def _check_workers(self) -> None:
+        if not self.role:
+            raise UsageError("role is empty; name one, such as default_role")
+        _at_least("max_restarts", self.max_restarts, 0)
+        if not 0 < self.monitor_seconds < math.inf:
+            raise UsageError(f"monitor_interval={self.monitor_interval} is no interval; make it positive")
+        if self.start_method not in ("spawn", "fork", "forkserver"):
+            raise UsageError(
+                f"start_method={self.start_method!r} is unknown; write spawn, fork or forkserver"
+            )
+        if self.shutdown_timeout is not None and not 0 <= _seconds(self.shutdown_timeout) < math.inf:
+            raise UsageError(f"shutdown_timeout={self.shutdown_timeout} is no duration; make it 0 or more")
+        if self.devices_per_rank is not None:
+            _at_least("devices_per_rank", self.devices_per_rank, 1)
+        try:
+            uncatchable = {signal.SIGKILL, signal.SIGSTOP}.intersection(self.signals)
+        except KeyError as error:
+            raise UsageError(
+                f"signals_to_handle names {error.args[0]!r}, which is no signal; write names such as SIGTERM"
+            ) from None
+        if uncatchable:
+            raise UsageError(
+                f"signals_to_handle names {uncatchable.pop().name}, which nobody can handle; leave it out"
+            )
+
+    def _check_output(self) -> None:
+        if self.logs_specs is not None:
+            settings = ("log_dir", "redirects", "tee", "local_ranks_filter")
+            rivals = [name for name in settings if getattr(self, name) is not None]
+            if rivals:
+                raise UsageError(f"logs_specs and {', '.join(rivals)} set the same thing; keep one")
+        for rank in self.local_ranks_filter or ():
+            if not 0 <= rank < self.nproc_per_node:
+                raise UsageError(
+                    f"local_ranks_filter names local rank {rank}, and this node has {self.nproc_per_node} "
+                    "workers, counted from 0; leave it out"
+                )
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise UsageError(f"{name}={value} is too small; make it {least} or more")

@@ -1,0 +1,283 @@
+"""Every flag of the command: its spellings, its value, its default and its help.
+
+Pure, a table. :mod:`elastic.launcher.arguments` reads it; nothing else decides what a flag is. A flag
+named ``--log-dir`` is also ``--log_dir`` and the environment variable ``PET_LOG_DIR``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from elastic.launcher import values
+from elastic.multiprocessing.redirects import Std
+
+__all__ = ["DEFAULT_SIGNALS", "FLAGS", "GROUPS", "Flag"]
+
+DEFAULT_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+
+GROUPS: Mapping[str, str] = MappingProxyType(
+    {
+        "size": "size of the job",
+        "rendezvous": "rendezvous: how the nodes find each other",
+        "workers": "what a worker runs",
+        "devices": "devices",
+        "failures": "failures and shutdown",
+        "output": "logs and output",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One flag. ``convert`` takes the text that was written and raises ``ValueError`` with the reason."""
+
+    name: str
+    group: str
+    help: str
+    convert: Callable[[str], Any] = values.plain
+    default: Any = None
+    metavar: str | None = None
+    short: str | None = None
+    kind: Literal["value", "switch", "repeat"] = "value"
+
+    @property
+    def dest(self) -> str:
+        """The name of its field in ``Options``."""
+        return self.name.replace("-", "_")
+
+    @property
+    def long(self) -> str:
+        """The spelling that messages use."""
+        return f"--{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that stands in for it."""
+        return f"PET_{self.dest.upper()}"
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag(
+        name="nnodes",
+        group="size",
+        metavar="N|MIN:MAX",
+        convert=values.node_range,
+        default=values.NodeRange(1, 1),
+        help="number of nodes, or the range the job may shrink and grow in (default: 1)",
+    ),
+    Flag(
+        name="nproc-per-node",
+        group="size",
+        metavar="N|auto|cpu|gpu",
+        convert=values.worker_count,
+        default=1,
+        help="workers on this node: a number, one for each usable CPU, one for each device, or auto: "
+        "devices if there are any, else CPUs (default: 1)",
+    ),
+    Flag(
+        name="standalone",
+        group="rendezvous",
+        kind="switch",
+        convert=values.switch,
+        default=False,
+        help="one node that brings its own etcd, on a free port of the loopback; what a single node "
+        "without --rdzv-endpoint does anyway",
+    ),
+    Flag(
+        name="rdzv-endpoint",
+        group="rendezvous",
+        metavar="HOST:PORT[,HOST:PORT]",
+        default="",
+        help="where etcd is; several members with commas; also [::1]:2379, etcd://HOST, https://HOST",
+    ),
+    Flag(
+        name="rdzv-id",
+        group="rendezvous",
+        metavar="ID",
+        convert=values.run_id,
+        default="none",
+        help="name of the job, the same on every node; a single node may leave it out and gets a new one",
+    ),
+    Flag(
+        name="rdzv-backend",
+        group="rendezvous",
+        metavar="NAME",
+        default="etcd",
+        help="how the membership is agreed on (default: etcd)",
+    ),
+    Flag(
+        name="rdzv-conf",
+        group="rendezvous",
+        metavar="KEY=VALUE[,...]",
+        kind="repeat",
+        convert=values.key_values,
+        default=MappingProxyType({}),
+        help="settings of the backend, such as join_timeout, last_call_timeout or ttl; may be repeated",
+    ),
+    Flag(
+        name="rdzv-timeout",
+        group="rendezvous",
+        metavar="SECONDS",
+        convert=values.seconds(zero=False),
+        help="how long to wait for enough nodes; the same as --rdzv-conf join_timeout=SECONDS",
+    ),
+    Flag(
+        name="local-addr",
+        group="rendezvous",
+        metavar="ADDRESS",
+        help="address of this node that the others reach (default: that of the connection to etcd)",
+    ),
+    Flag(
+        name="module",
+        short="-m",
+        group="workers",
+        kind="switch",
+        convert=values.switch,
+        default=False,
+        help="SCRIPT is a module, run as python -m does",
+    ),
+    Flag(
+        name="no-python",
+        group="workers",
+        kind="switch",
+        convert=values.switch,
+        default=False,
+        help="SCRIPT is a program, run without python",
+    ),
+    Flag(
+        name="run-path",
+        group="workers",
+        kind="switch",
+        convert=values.switch,
+        default=False,
+        help="run SCRIPT by runpy.run_path, with the module search path of this directory",
+    ),
+    Flag(
+        name="role",
+        group="workers",
+        metavar="NAME",
+        default="default",
+        help="role of this node's workers (default: default)",
+    ),
+    Flag(
+        name="start-method",
+        group="workers",
+        metavar="METHOD",
+        convert=values.choice("spawn", "fork", "forkserver"),
+        default="spawn",
+        help="how workers that are Python functions are started: spawn, fork or forkserver (default: spawn)",
+    ),
+    Flag(
+        name="devices",
+        group="devices",
+        metavar="LIST",
+        convert=values.device_list,
+        help="devices of this node that this agent uses, counted among those it sees: 0-3, or 0,2,GPU-<uuid>",
+    ),
+    Flag(
+        name="devices-per-rank",
+        group="devices",
+        metavar="N",
+        convert=values.positive,
+        help="give each worker its own N devices and hide the others from it",
+    ),
+    Flag(
+        name="device-variable",
+        group="devices",
+        metavar="NAME",
+        convert=values.environment_name,
+        default="CUDA_VISIBLE_DEVICES",
+        help="environment variable that tells workers their devices (default: CUDA_VISIBLE_DEVICES)",
+    ),
+    Flag(
+        name="virtual-local-rank",
+        group="devices",
+        kind="switch",
+        convert=values.switch,
+        default=False,
+        help="each worker sees its own devices only (one, without --devices-per-rank) and LOCAL_RANK=0",
+    ),
+    Flag(
+        name="max-restarts",
+        group="failures",
+        metavar="N",
+        convert=values.nonnegative,
+        default=0,
+        help="how many failures of workers the job survives (default: 0)",
+    ),
+    Flag(
+        name="monitor-interval",
+        group="failures",
+        metavar="SECONDS",
+        convert=values.seconds(zero=False),
+        default=0.1,
+        help="longest time between two looks at the workers; their end is noticed at once (default: 0.1)",
+    ),
+    Flag(
+        name="shutdown-timeout",
+        group="failures",
+        metavar="SECONDS",
+        convert=values.seconds(zero=True),
+        help="how long workers may take to end before they are killed (default: "
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30)",
+    ),
+    Flag(
+        name="signals-to-handle",
+        group="failures",
+        metavar="NAMES",
+        convert=values.comma_list,
+        default=DEFAULT_SIGNALS,
+        help="signals on which this node stops its workers and leaves (default: "
+        f"{','.join(DEFAULT_SIGNALS)})",
+    ),
+    Flag(
+        name="log-dir",
+        group="output",
+        metavar="DIR",
+        help="directory for the workers' logs and error files (default: a new temporary one)",
+    ),
+    Flag(
+        name="redirects",
+        short="-r",
+        group="output",
+        metavar="STD",
+        convert=Std.from_str,
+        default=Std.NONE,
+        help="send streams of workers to files: 0 none, 1 stdout, 2 stderr, 3 both, "
+        "or by local rank, 0:1,1:3 (default: 0)",
+    ),
+    Flag(
+        name="tee",
+        short="-t",
+        group="output",
+        metavar="STD",
+        convert=Std.from_str,
+        default=Std.NONE,
+        help="send streams of workers to files and to the console; written as --redirects (default: 0)",
+    ),
+    Flag(
+        name="local-ranks-filter",
+        group="output",
+        metavar="RANKS",
+        convert=values.local_ranks,
+        help="local ranks whose output the console shows, as in 0,1 (default: all)",
+    ),
+    Flag(
+        name="duplicate-stdout-filters",
+        group="output",
+        metavar="STRINGS",
+        convert=values.filters,
+        default=(),
+        help="also collect the lines of stdout that hold one of these strings in a file of their own; "
+        "two commas write one",
+    ),
+    Flag(
+        name="duplicate-stderr-filters",
+        group="output",
+        metavar="STRINGS",
+        convert=values.filters,
+        default=(),
+        help="the same for stderr",
+    ),
+)

@@ -1,0 +1,227 @@
+"""From the text of a flag to a value: one function per kind of value.
+
+Pure. Each takes the text as it was written and returns the value, or raises :class:`ValueError`
+with the reason and the fix; the caller knows the flag or the variable and puts its name in front.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+__all__ = [
+    "NodeRange",
+    "choice",
+    "comma_list",
+    "device_list",
+    "environment_name",
+    "filters",
+    "key_values",
+    "local_ranks",
+    "merged",
+    "node_range",
+    "nonnegative",
+    "plain",
+    "positive",
+    "run_id",
+    "seconds",
+    "switch",
+    "worker_count",
+]
+
+# Far above any machine, and low enough that a typing slip does not build a list of millions.
+_MOST_DEVICES = 1024
+_LONGEST_RUN_ID = 200
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRange:
+    """How many nodes a job may have; ``1 <= minimum <= maximum``."""
+
+    minimum: int
+    maximum: int
+
+    def __str__(self) -> str:
+        return str(self.maximum) if self.minimum == self.maximum else f"{self.minimum}:{self.maximum}"
+
+
+def plain(text: str) -> str:
+    """Any text that is not blank and has no control characters."""
+    if not text.strip():
+        raise ValueError("is empty; give a value")
+    if not text.isprintable():
+        raise ValueError("has control characters; use printable ones")
+    return text
+
+
+def _integer(text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]+", text.strip(), re.ASCII):
+        raise ValueError("is not a whole number")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
+    value = _integer(text)
+    if value < 1:
+        raise ValueError("must be 1 or more")
+    return value
+
+
+def nonnegative(text: str) -> int:
+    """A whole number from 0 on."""
+    value = _integer(text)
+    if value < 0:
+        raise ValueError("must be 0 or more")
+    return value
+
+
+def seconds(*, zero: bool) -> Callable[[str], float]:
+    """A finite duration in seconds, above zero, or from zero on where ``zero`` is true."""
+
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError("is not a number of seconds") from None
+        if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+            raise ValueError(f"must be a finite number of seconds, {'0 or more' if zero else 'above 0'}")
+        return value
+
+    return convert
+
+
+def node_range(text: str) -> NodeRange:
+    """``N``, or ``MIN:MAX``."""
+    low, colon, high = text.partition(":")
+    try:
+        minimum = positive(low)
+        maximum = positive(high) if colon else minimum
+    except ValueError as error:
+        raise ValueError(f"{error}; write N or MIN:MAX, as in 4 or 2:8") from None
+    if maximum < minimum:
+        raise ValueError(f"the maximum is below the minimum; write MIN:MAX, as in {maximum}:{minimum}")
+    return NodeRange(minimum, maximum)
+
+
+def worker_count(text: str) -> int | str:
+    """A whole number from 1 on, or one of the words ``auto``, ``cpu``, ``gpu`` (returned as they are)."""
+    if text in ("auto", "cpu", "gpu"):
+        return text
+    try:
+        return positive(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; write a number, auto, cpu or gpu") from None
+
+
+def choice(*words: str) -> Callable[[str], str]:
+    """One of the words."""
+
+    def convert(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"is not one of {', '.join(words)}")
+        return text
+
+    return convert
+
+
+def switch(text: str) -> bool:
+    """A flag without a value, as an environment variable writes it: 1 or 0, true or false."""
+    lowered = text.strip().lower()
+    if lowered in ("1", "true", "yes"):
+        return True
+    if lowered in ("0", "false", "no"):
+        return False
+    raise ValueError("is neither on nor off; write 1 or 0")
+
+
+def run_id(text: str) -> str:
+    """A job's name: it becomes one level of etcd's keys and one directory of logs."""
+    if not text.strip():
+        raise ValueError("is empty; name the job, the same on every node")
+    if not text.isprintable() or any(mark in text for mark in "/\\ "):
+        raise ValueError(
+            "has a slash, a space or a control character; use letters, digits and marks such as '-' or '.'"
+        )
+    if text in (".", ".."):
+        raise ValueError("is the name of a directory; choose another")
+    if len(text.encode()) > _LONGEST_RUN_ID:
+        raise ValueError(f"is longer than {_LONGEST_RUN_ID} bytes; choose a shorter one")
+    return text
+
+
+def key_values(text: str) -> Mapping[str, str]:
+    """``key=value,key=value``; a key that comes twice must have the same value."""
+    pairs: list[Mapping[str, str]] = []
+    for part in text.split(","):
+        if not part.strip():
+            continue
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key:
+            raise ValueError(f"{part.strip()!r} is not KEY=VALUE; write KEY=VALUE[,KEY=VALUE]")
+        pairs.append({key: value})
+    return merged(pairs)
+
+
+def merged(parts: list[Mapping[str, str]]) -> Mapping[str, str]:
+    """The union of what was given piece by piece; two values for one key are an error."""
+    union: dict[str, str] = {}
+    for part in parts:
+        for key, value in part.items():
+            if union.setdefault(key, value) != value:
+                raise ValueError(f"{key!r} is given twice with different values; keep one")
+    return MappingProxyType(union)
+
+
+def comma_list(text: str) -> tuple[str, ...]:
+    """Words with commas between them."""
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise ValueError("names nothing; write WORD[,WORD]")
+    return words
+
+
+def local_ranks(text: str) -> tuple[int, ...]:
+    """Local ranks with commas between them."""
+    try:
+        return tuple(sorted({nonnegative(word) for word in comma_list(text)}))
+    except ValueError:
+        raise ValueError("is not a list of local ranks; write it as in 0,2") from None
+
+
+def filters(text: str) -> tuple[str, ...]:
+    """Strings with commas between them; two commas stand for one that belongs to the string."""
+    pieces = [piece.replace("\0", ",").strip() for piece in text.replace(",,", "\0").split(",")]
+    return tuple(piece for piece in pieces if piece)
+
+
+def device_list(text: str) -> tuple[str, ...]:
+    """``0-3`` or ``0,2,GPU-<uuid>``: indices, ranges of indices and device names, each once."""
+    devices = tuple(device for word in comma_list(text) for device in _expanded(word))
+    if len(set(devices)) != len(devices):
+        raise ValueError("names a device twice; name each once")
+    return devices
+
+
+def _expanded(word: str) -> Iterator[str]:
+    if re.fullmatch(r"(GPU|MIG)-\S+", word):
+        yield word
+        return
+    span = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", word, re.ASCII)
+    if span is None:
+        raise ValueError(
+            f"{word!r} is not a device; write indices, ranges or names, as in 0-3 or 0,GPU-<uuid>"
+        )
+    first = int(span[1])
+    last = int(span[2]) if span[2] else first
+    if last < first or last >= _MOST_DEVICES:
+        raise ValueError(f"{word!r} is not a range of devices; write FIRST-LAST, as in 0-3")
+    yield from (str(index) for index in range(first, last + 1))
+
+
+def environment_name(text: str) -> str:
+    """The name of an environment variable."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text, re.ASCII):
+        raise ValueError("is not the name of an environment variable")
+    return text
