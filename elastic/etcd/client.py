@@ -165,9 +165,11 @@ class Client:
     ) -> int:
         """Writes the key and returns the revision of the write. Raises LeaseNotFound if the lease is gone.
 
-        A put whose outcome is unknown is sent again, so watchers may see it twice, and it may undo another
-        writer's put of that moment. That is right for a key with one writer; for others give repeat=False,
-        or use `txn` or `compare_and_set`.
+        A put whose outcome is unknown is sent again. The lost one may still be carried out, and a member that
+        was frozen carries it out when it wakes: watchers may see the value twice, and a key that was written
+        again meanwhile may go back to the older value. Where that matters, put under a condition on the key's
+        `mod_revision` (`compare_and_set`, or `txn` with `modified_at`), which a late duplicate fails.
+        `repeat=False` sends a put once, and raises with `applied` "maybe" if its outcome is unknown.
         """
         request = wire.put_request(Put(name, value, lease))
         kind = Repeat.SAFE if repeat else Repeat.ONCE
@@ -323,7 +325,8 @@ class Client:
         It reads consistently, which needs a leader and a quorum. With `keys` it reads those, so that a
         missing permission shows; without, a refused read still proves that the user is known. What may pass
         (nothing listens yet, no quorum) is tried again until the timeout; what cannot (not an etcd, wrong
-        password, other TLS) is raised at once.
+        password, other TLS) is raised at once. The look at what listens there may add a second, and the
+        system's own time for resolving a name.
         """
         diagnosis.check(self._caller, self.endpoints, tls=self._tls, timeout=timeout, keys=keys)
 

@@ -32,18 +32,21 @@ def check(
     """See `Client.check`."""
     deadline = time.monotonic() + (caller.default_timeout if timeout is None else timeout)
     while True:
-        remaining = max(deadline - time.monotonic(), 0.001)
+        # Half of what is left is for the read, so that there is time to look at why it failed.
+        seconds = max(min((deadline - time.monotonic()) / 2, caller.attempt_timeout), 0.001)
         try:
-            _read(caller, keys, timeout=min(remaining, caller.attempt_timeout))
+            _read(caller, keys, timeout=seconds)
             break
         except (errors.Unavailable, errors.Unsupported) as error:
-            left = deadline - time.monotonic()
-            verdict, final = explain(_looks(endpoints, tls=tls, left=left), error)
-            if final or left <= 0:
+            looks = _looks(endpoints, tls=tls, left=deadline - time.monotonic())
+            verdict, final = explain(looks, error)
+            if final:
                 raise verdict from error
-        pause = jitter(0.1, 0.5)
-        if caller.closed.wait(min(pause, max(deadline - time.monotonic(), 0.0))):
-            raise errors.ClientClosed("the etcd client is closed")
+            pause = min(jitter(0.1, 0.5), deadline - time.monotonic())
+            if caller.closed.wait(max(pause, 0.0)):
+                raise errors.ClientClosed("the etcd client is closed") from error
+            if time.monotonic() >= deadline:
+                raise verdict from error
     _require_one_cluster(caller, remaining=deadline - time.monotonic())
 
 
@@ -57,8 +60,8 @@ def _read(caller: Caller, keys: Keys | None, *, timeout: float) -> None:
 
 
 def _looks(endpoints: Sequence[Endpoint], *, tls: Tls | None, left: float) -> list[tuple[Endpoint, Finding]]:
-    """A look at each endpoint; the last looks are short when the time is up, but each one is bounded."""
-    seconds = min(max(left / len(endpoints), 0.1), _LOOK_SECONDS)
+    """A look at each endpoint, which takes a few steps; never less time for one than a look needs nearby."""
+    seconds = min(max(left / (3 * len(endpoints)), 0.1), _LOOK_SECONDS)
     return [(endpoint, look(endpoint, tls=tls, timeout=seconds)) for endpoint in endpoints]
 
 

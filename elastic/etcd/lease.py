@@ -59,10 +59,14 @@ def renew(caller: Caller, lease_id: int, *, timeout: float | None) -> Answer[pb.
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """The lease has ended, or must be taken as ended; put once, and never after `close`."""
+    """The lease has ended, or must be taken as ended; put once, and never after `close`.
+
+    `silent` says that etcd gave no answer for that long, rather than the answer that the lease is gone.
+    """
 
     keeper: LeaseKeeper
     reason: str
+    silent: bool = False
 
 
 class LeaseKeeper:
@@ -147,7 +151,8 @@ class LeaseKeeper:
                     if trouble
                     else " while this process stood still"
                 )
-                self._lose(f"lease {self.id:x} is lost: its {self.ttl} s passed{because}")
+                reason = f"lease {self.id:x} is lost: its {self.ttl} s passed{because}"
+                self._lose(reason, silent=trouble is not None)
                 return
             try:
                 # Short calls, so that `close` need not wait long for this thread.
@@ -156,7 +161,7 @@ class LeaseKeeper:
                 return
             except errors.EtcdError as error:
                 if trouble is None:
-                    log.warning("lease %x is not renewed at present: %s", self.id, error)
+                    log.info("lease %x is not renewed at present: %s", self.id, error)
                 trouble = error
                 pause = min(_RETRY_SECONDS, self._expires_at - time.monotonic())
                 continue
@@ -164,7 +169,7 @@ class LeaseKeeper:
                 self._lose(f"lease {self.id:x} is lost: etcd says that it has expired or was revoked")
                 return
             if trouble is not None:
-                log.warning("lease %x is renewed again", self.id)
+                log.info("lease %x is renewed again", self.id)
                 trouble = None
             self._renewed_at = answer.sent
             self._expires_at = answer.sent + answer.response.TTL
@@ -173,9 +178,9 @@ class LeaseKeeper:
     def _until_renewal(self) -> float:
         return self._renewed_at + self.ttl / 3 - time.monotonic()
 
-    def _lose(self, reason: str) -> None:
+    def _lose(self, reason: str, *, silent: bool = False) -> None:
         with self._lock:
             if self._stop.is_set():
                 return
             self._lost = True
-        self._into.put(LeaseLost(self, reason))
+        self._into.put(LeaseLost(self, reason, silent))

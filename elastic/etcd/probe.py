@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import time
 from dataclasses import dataclass
 from enum import Enum
 
@@ -53,16 +54,18 @@ def look(endpoint: Endpoint, *, tls: Tls | None, timeout: float) -> Finding:
     except OSError as error:
         return Finding(Found.NOTHING, error.strerror or str(error))
     with connection:
-        finding = _look_secure(connection, endpoint, tls=tls or Tls()) if secure else _look_plain(connection)
+        if secure:
+            return _look_secure(connection, endpoint, tls=tls or Tls(), timeout=timeout)
+        finding = _look_plain(connection, timeout=timeout)
     # Some TLS servers hang up on plain words without one of their own.
-    if not secure and finding.found is Found.OTHER and _speaks_tls(endpoint, timeout=timeout):
+    if finding.found is Found.OTHER and _speaks_tls(endpoint, timeout=timeout):
         return Finding(Found.TLS)
     return finding
 
 
-def _look_plain(connection: socket.socket) -> Finding:
+def _look_plain(connection: socket.socket, *, timeout: float) -> Finding:
     try:
-        answer = _ask(connection)
+        answer = _ask(connection, timeout=timeout)
     except TimeoutError:
         return Finding(Found.SILENCE)
     except OSError as error:
@@ -85,13 +88,15 @@ def _speaks_tls(endpoint: Endpoint, *, timeout: float) -> bool:
         return False
 
 
-def _look_secure(connection: socket.socket, endpoint: Endpoint, *, tls: Tls) -> Finding:
+def _look_secure(connection: socket.socket, endpoint: Endpoint, *, tls: Tls, timeout: float) -> Finding:
     context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
+    # gRPC verifies no stricter than this, and the finding is about what gRPC was refused.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if tls.cert is not None:
         context.load_cert_chain(tls.cert, tls.key)
     try:
         with context.wrap_socket(connection, server_hostname=tls.server_name or endpoint.host) as wrapped:
-            return read_answer(_ask(wrapped))
+            return read_answer(_ask(wrapped, timeout=timeout))
     except ssl.SSLCertVerificationError as error:
         return Finding(Found.CERTIFICATE, error.verify_message)
     except TimeoutError:
@@ -105,10 +110,21 @@ def _look_secure(connection: socket.socket, endpoint: Endpoint, *, tls: Tls) -> 
         return Finding(Found.PLAIN, error.strerror or str(error))
 
 
-def _ask(connection: socket.socket) -> bytes:
+def _ask(connection: socket.socket, *, timeout: float) -> bytes:
+    """What the service says until it hangs up, has said enough, or time is up; TimeoutError if nothing."""
+    deadline = time.monotonic() + timeout
     connection.sendall(_REQUEST)
     answer = b""
-    while len(answer) < _ENOUGH and (more := connection.recv(_ENOUGH)):
+    while len(answer) < _ENOUGH:
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        try:
+            more = connection.recv(_ENOUGH)
+        except TimeoutError:
+            if answer:
+                break
+            raise
+        if not more:
+            break
         answer += more
     return answer
 

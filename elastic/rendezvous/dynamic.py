@@ -7,7 +7,6 @@ own, and the handler turns calls into wishes and what the shell finds into resul
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
@@ -38,6 +37,9 @@ from .settings import RendezvousSettings
 from .shell import Shell, Situation
 
 log = logging.getLogger("elastic.rendezvous")
+
+_SILENCE = "etcd does not answer"
+_LONGEST_SILENCE = 60.0
 
 
 class DynamicRendezvousHandler(RendezvousHandler):
@@ -110,12 +112,12 @@ class DynamicRendezvousHandler(RendezvousHandler):
         when a record is unreadable or this node may not take part.
         """
         shell = self._started()
-        self._release_port()
-        self._port = ReservedPort(self._address)
-        number = shell.join(master_port=self._port.port)
+        number = shell.join(master_port=self._reserve_port())
         limit = self._settings.timeout.join.total_seconds()
-        shell.wait_for(
-            lambda s: (s.joins == number and s.world is not None) or self._obstacle(s) is not None, limit
+        self._await(
+            shell,
+            lambda s: (s.joins == number and s.world is not None) or self._obstacle(s) is not None,
+            limit,
         )
         situation = shell.situation
         if situation.joins == number and situation.world is not None:
@@ -205,10 +207,14 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def _started(self) -> Shell:
         with self._lock:
-            if self._leaving:
-                raise RendezvousGracefulExitError("this rendezvous handler has been shut down")
+            self._refuse_if_leaving()
             if self._shell is None:
-                self._shell = Shell(Protocol(self._node, self._settings.rules), self._backend)
+                limit = self._settings.failsafe_timeout
+                self._shell = Shell(
+                    Protocol(self._node, self._settings.rules),
+                    self._backend,
+                    failsafe=None if limit is None else limit.total_seconds(),
+                )
                 self._shell.subscribe(self._notify)
                 self._shell.start()
             return self._shell
@@ -217,10 +223,23 @@ class DynamicRendezvousHandler(RendezvousHandler):
         for listener in self._listeners:
             listener()
 
+    def _refuse_if_leaving(self) -> None:
+        if self._leaving:
+            raise RendezvousGracefulExitError("this rendezvous handler has been shut down")
+
+    def _reserve_port(self) -> int:
+        """A port for the next world's master, which stays reserved until its workers run."""
+        self._release_port()
+        with self._lock:
+            self._refuse_if_leaving()
+            self._port = ReservedPort(self._address)
+            return self._port.port
+
     def _release_port(self) -> None:
-        if self._port is not None:
-            self._port.release()
-            self._port = None
+        with self._lock:
+            port, self._port = self._port, None
+        if port is not None:
+            port.release()
 
     def _info(self, world: Round) -> RendezvousInfo:
         rank = world.rank_of(self._node.node_id)
@@ -251,33 +270,53 @@ class DynamicRendezvousHandler(RendezvousHandler):
             if terminal.outcome is Outcome.SUCCEEDED:
                 return RendezvousGracefulExitError(f"the job has ended: {_ending(terminal)}")
             return RendezvousClosedError(f"the job has ended: {_ending(terminal)}", terminal=terminal)
+        if situation.verdict.standing is Standing.LOST:
+            return RendezvousConnectionError(situation.verdict.why)
         if situation.verdict.standing is Standing.EVICTED:
             return RendezvousStateError(f"this node may not take part: {situation.verdict.why}")
         if situation.gone or self._leaving:
             return RendezvousGracefulExitError("this node leaves the rendezvous")
         return None
 
+    def _await(self, shell: Shell, condition: Callable[[Situation], bool], limit: float) -> None:
+        """Wait for a world, and say from time to time what for."""
+        now = time.monotonic()
+        deadline = now + limit
+        pause = self._settings.progress_interval.total_seconds()
+        while now < deadline:
+            until = min(deadline, now + pause)
+            if shell.wait_for(condition, until - now):
+                return
+            now = time.monotonic()
+            if now < deadline:
+                log.info("still waiting for a world: %s", self._survey(shell) or _SILENCE)
+            pause = min(2 * pause, _LONGEST_SILENCE)
+
+    def _survey(self, shell: Shell) -> Report | None:
+        """Who is there and what is waited for; None where the backend does not answer."""
+        try:
+            reading = self._backend.survey()
+        except (BackendUnavailable, BackendRefused, BackendWiped):
+            return None
+        view = shell.situation.view.read(reading.revision, self._backend.scope(nodes=True), reading.found)
+        return report(view, min_nodes=self._settings.min_nodes, max_nodes=self._settings.max_nodes)
+
     def _too_late(self, shell: Shell, limit: float) -> Exception:
         """The error for a join that outlived its time, with a report; this node takes itself out first."""
-        why = "the rendezvous backend does not answer"
-        found: Report | None = None
-        with contextlib.suppress(BackendUnavailable, BackendRefused, BackendWiped):
-            reading = self._backend.read(nodes=True)
-            view = shell.situation.view.read(reading.revision, self._backend.scope(nodes=True), reading.found)
-            found = report(view, min_nodes=self._settings.min_nodes, max_nodes=self._settings.max_nodes)
-            why = found.why
-        started = time.monotonic()
+        found = self._survey(shell)
+        seen = shell.situation.view.round
         shell.post(lambda protocol: protocol.leave("no world in time"))
         shell.wait_gone(self._settings.timeout.close.total_seconds())
-        log.debug("left after %.1f s", time.monotonic() - started)
-        message = f"no world within {limit:g} s (join_timeout): {why}"
+        parts = [
+            f"no world within {limit:g} s (join_timeout): {found or _SILENCE}",
+            f"this node: {self._node.name} at {self._address}",
+            f"last change: {'none' if seen is None else seen.record.cause}",
+        ]
         if found is None:
-            return RendezvousConnectionError(message)
-        names = ", ".join(found.joined) or "none"
-        message += f"; joined: {names}; waiting: {', '.join(found.waiting + found.spares) or 'none'}"
+            return RendezvousConnectionError("; ".join(parts))
         if found.missing:
-            return RendezvousExhaustedError(message)
-        return RendezvousTimeoutError(message)
+            return RendezvousExhaustedError("; ".join(parts))
+        return RendezvousTimeoutError("; ".join(parts))
 
 
 def _closed(situation: Situation) -> Terminal | None:

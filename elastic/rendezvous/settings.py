@@ -28,6 +28,8 @@ KEYS: Mapping[str, str] = {
     "settle_timeout": "seconds without a further arrival after which a running world lets newcomers in (1)",
     "connect_timeout": "seconds in which the backend must answer at the start (10)",
     "read_timeout": "seconds that one call to the backend may take (10)",
+    "failsafe_timeout": "seconds for which the backend may be away before a node gives up (no limit)",
+    "progress_interval": "seconds after which a node that waits first says for what; then ever longer (5)",
     "retention": "seconds that the run's records outlive its last node (604800)",
     "terminal_ttl": "seconds that the record of how a job ended is kept (86400)",
     "node_name": "name of this node; an agent takes the place of an earlier one of the same name",
@@ -85,6 +87,8 @@ class RendezvousSettings:
     settle_timeout: timedelta = timedelta(seconds=1)
     connect_timeout: timedelta = timedelta(seconds=10)
     read_timeout: timedelta = timedelta(seconds=10)
+    failsafe_timeout: timedelta | None = None
+    progress_interval: timedelta = timedelta(seconds=5)
     retention: timedelta = timedelta(days=7)
     terminal_ttl: timedelta = timedelta(days=1)
     node_name: str = ""
@@ -108,6 +112,8 @@ class RendezvousSettings:
         for name in ("retention", "terminal_ttl"):
             if getattr(self, name) < timedelta(seconds=60):
                 raise ValueError(f"{name} is under a minute: records must outlive the nodes that read them")
+        if self.progress_interval <= timedelta(0):
+            raise ValueError(f"progress_interval is {self.progress_interval}: it must be positive")
         if not _RUN_ID.fullmatch(self.node_name or "-"):
             raise ValueError(f"the node name {self.node_name!r} has a slash, a space or a control character")
 
@@ -136,6 +142,8 @@ class RendezvousSettings:
             settle_timeout=seconds("settle_timeout", 1),
             connect_timeout=seconds("connect_timeout", 10),
             read_timeout=seconds("read_timeout", 10),
+            failsafe_timeout=seconds("failsafe_timeout", 0) or None,
+            progress_interval=seconds("progress_interval", 5),
             retention=seconds("retention", 7 * 86400),
             terminal_ttl=seconds("terminal_ttl", 86400),
             node_name=str(params.get("node_name", "")),

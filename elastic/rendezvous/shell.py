@@ -73,9 +73,13 @@ class Situation:
 class Shell:
     """Runs a protocol over a backend. `start`, then `post` wishes and read `situation`; end with `stop`."""
 
-    def __init__(self, protocol: Protocol, backend: MembershipBackend) -> None:
+    def __init__(
+        self, protocol: Protocol, backend: MembershipBackend, *, failsafe: float | None = None
+    ) -> None:
+        """`failsafe`: seconds for which the backend may be away before this node gives up; None: no limit."""
         self._protocol = protocol
         self._backend = backend
+        self._failsafe = failsafe
         self._inbox: queue.SimpleQueue[News | Wish | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._situation = Situation()
@@ -89,6 +93,7 @@ class Shell:
         self._pause = _FIRST_PAUSE
         self._away: dict[str, str] = {}
         self._away_since = 0.0
+        self._lost = ""
         self._reread = False
         self._overtaken = 0
         self._joins = 0
@@ -189,14 +194,14 @@ class Shell:
     def _take_in(self) -> None:
         """Wait for something to happen, then tell the protocol all that has."""
         now = time.monotonic()
-        due = min(t for t in (self._due, self._upkeep_due) if t is not None)
+        due = min(t for t in (self._due, self._upkeep_due, self._give_up_at) if t is not None)
         try:
             item = self._inbox.get(timeout=max(0.0, due - now))
             while True:
                 self._tell(item)
                 item = self._inbox.get_nowait()
         except queue.Empty:
-            pass
+            self._give_up_if_due()
 
     def _tell(self, item: News | Wish | None) -> None:
         protocol = self._protocol
@@ -220,7 +225,10 @@ class Shell:
             # The watch that ended is made anew with the read.
             self._in_touch("watch")
         elif isinstance(item, LeaseEnded):
-            log.warning("this node's lease ended (%s); registering again", item.reason)
+            if item.silent:
+                self._lost_touch("lease", item.reason)
+            else:
+                log.warning("%s; registering again", item.reason)
             protocol.lease_lost()
         else:
             item(protocol)
@@ -250,7 +258,8 @@ class Shell:
             self._perform(action)
             self._in_touch("call")
             if self._overtaken >= _TRIES:
-                self._due = time.monotonic() + _spread(_FIRST_PAUSE * 2 ** (self._overtaken - _TRIES))
+                doublings = min(self._overtaken - _TRIES, 8)  # more than reach the longest pause
+                self._due = time.monotonic() + _spread(_FIRST_PAUSE * 2**doublings)
                 return
 
     def _perform(self, action: Action) -> None:
@@ -258,6 +267,7 @@ class Shell:
         if isinstance(action, HoldLease):
             backend.hold_lease()
             protocol.lease_held()
+            self._in_touch("lease")
         elif isinstance(action, FollowNodes):
             reading = backend.follow_nodes()
             self._note_unreadable(reading.unreadable)
@@ -299,7 +309,7 @@ class Shell:
     def _found(self, reading: Reading) -> dict[str, Seen[Record]]:
         """What a reading says. Of a key that cannot be read, what was known of it before still stands."""
         known = self._protocol.view
-        if reading.revision < max(known.revisions.values(), default=0):
+        if _contradicts(known, reading):
             raise BackendWiped("etcd is older than it was: its data was lost, or restored from a backup")
         kept = {key: known.entries[key] for key in reading.unreadable if key in known.entries}
         return {**kept, **reading.found}
@@ -335,7 +345,10 @@ class Shell:
             log.error("this node's record was deleted from etcd: it is evicted, and takes no further part")
             protocol.evict()
         else:
-            log.warning("this node's lease was revoked; registering again")
+            log.log(
+                logging.INFO if self._away else logging.WARNING,
+                "this node's record is gone with its lease; registering again",
+            )
             protocol.lease_lost()
 
     def _deliver(self) -> None:
@@ -368,6 +381,8 @@ class Shell:
     ) -> None:
         before, protocol = self._situation, self._protocol
         verdict = protocol.verdict
+        if self._lost and verdict.standing is Standing.CURRENT:
+            verdict = Verdict(Standing.LOST, self._lost)
         seen = protocol.view.round
         current = seen is not None and verdict.standing is Standing.CURRENT
         after = Situation(
@@ -400,6 +415,7 @@ class Shell:
             log.warning("leaving without a goodbye: %s", reason)
             self._publish(gone=True)
             return
+        self._give_up_if_due()
         pause = _spread(self._pause)
         self._pause = min(_LONGEST_PAUSE, self._pause * 2)
         if self._situation.ready:
@@ -414,6 +430,20 @@ class Shell:
         except queue.Empty:
             return
 
+    @property
+    def _give_up_at(self) -> float | None:
+        """When this node gives up, if the backend stays away."""
+        if self._failsafe is None or not self._away or self._lost:
+            return None
+        return self._away_since + self._failsafe
+
+    def _give_up_if_due(self) -> None:
+        due = self._give_up_at
+        if due is not None and time.monotonic() >= due:
+            self._lost = f"etcd has been away for {self._failsafe:g} s (failsafe_timeout)"
+            log.error("%s: this node gives up", self._lost)
+            self._publish()
+
     def _lost_touch(self, what: str, reason: str) -> None:
         if not self._away:
             self._away_since = time.monotonic()
@@ -423,9 +453,27 @@ class Shell:
 
     def _in_touch(self, what: str) -> None:
         self._pause = _FIRST_PAUSE
+        self._give_up_if_due()
         if self._away.pop(what, None) is not None and not self._away:
             log.warning("etcd is back after %.1f s", time.monotonic() - self._away_since)
             self._publish()
+
+
+def _contradicts(known: View, reading: Reading) -> bool:
+    """Whether a reading cannot be of the same history as what was known before it.
+
+    It is behind it, or a key was written at a revision at which something else was known of it. The
+    second tells also where etcd has grown past the revision that this node knew.
+    """
+    if reading.revision < max(known.revisions.values(), default=0):
+        return True
+    for key, seen in reading.found.items():
+        before, revision = known.entries.get(key), known.revisions.get(key, 0)
+        if seen.mod_revision < revision:
+            return True
+        if seen.mod_revision == revision and (before is None or before.record != seen.record):
+            return True
+    return False
 
 
 def _spread(pause: float) -> float:

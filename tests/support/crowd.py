@@ -58,10 +58,13 @@ class Crowd:
             for i in range(processes)
         ]
 
-    def form(self) -> list[dict[str, Any]]:
-        """Have all join at once; the outcome of each node, once the world has formed."""
+    def wait_ready(self) -> None:
+        """Wait until every handler is made and connected. `form` comes next."""
         for part in self._parts:
             part.wait_ready()
+
+    def form(self) -> list[dict[str, Any]]:
+        """Have all join at once; the outcome of each node, once the world has formed."""
         start = time.monotonic()
         for part in self._parts:
             part.go()

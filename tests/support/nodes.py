@@ -112,7 +112,7 @@ class Node:
                     self.changed.notify_all()
                 self.handler.workers_started()
                 status = self._disturbance()
-                if status is None or status.standing in (Standing.CLOSED, Standing.EVICTED):
+                if status is None or status.standing in (Standing.CLOSED, Standing.EVICTED, Standing.LOST):
                     break
                 self.handler.regroup(status.reason or f"{status.nodes_waiting} waiting")
         except RendezvousError as e:

@@ -26,9 +26,11 @@ from elastic.rendezvous import (
     Member,
     Outcome,
     RendezvousClosedError,
+    RendezvousConnectionError,
     RendezvousGracefulExitError,
     RendezvousInfo,
     RendezvousStateError,
+    RendezvousStatus,
     Standing,
     Terminal,
 )
@@ -338,11 +340,7 @@ class SimpleElasticAgent(ElasticAgent):
             self._new_signal()
             return self._leave()
         if move is Move.END:
-            terminal = self._handler.status().terminal
-            if terminal is None:
-                self._stop_then(lambda: self._evicted(why))
-            else:
-                self._stop_then(lambda: self._ending(terminal))
+            self._stop_then(lambda: self._ended(self._handler.status(), why))
         elif move in (Move.RETRY, Move.FAIL):
             return self._worker_failed(last=move is Move.FAIL)
         elif move is Move.REGROUP:
@@ -436,7 +434,11 @@ class SimpleElasticAgent(ElasticAgent):
         number = self._signals.received[0]
         raise SignalException(f"received {signal_name(number)}", sigval=signal.Signals(number))
 
-    def _evicted(self, why: str) -> RunResult | None:
+    def _ended(self, status: RendezvousStatus, why: str) -> RunResult | None:
+        if status.terminal is not None:
+            return self._ending(status.terminal)
+        if status.standing is Standing.LOST:
+            raise RendezvousConnectionError(f"this node gave up: {why}")
         raise RendezvousStateError(f"this node may take no further part: {why}")
 
     def _budget_spent(self, failure: Failure) -> RunResult | None:

@@ -112,7 +112,7 @@ class LocalElasticAgent(SimpleElasticAgent):
 
 def _by_global_rank(result: RunProcsResult, ranks: Mapping[int, int]) -> RunResult:
     return RunResult(
-        WorkerState.FAILED if result.is_failed() else WorkerState.SUCCEEDED,
+        WorkerState(result.state),
         return_values={ranks[i]: value for i, value in result.return_values.items()},
         failures={ranks[i]: failure for i, failure in result.failures.items()},
         stdouts={ranks[i]: path for i, path in result.stdouts.items()},

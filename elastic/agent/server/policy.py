@@ -5,7 +5,8 @@ phase           what is seen                    what follows
 ==============  ==============================  ===================================================
 any             a signal to end                 leave, stop the workers, end with 128 + n
 RUNNING         the job is closed               stop the workers, end as it says
-RUNNING         this node is evicted            stop the workers, end
+any             this node is evicted            stop the workers, end
+any             the backend is away too long    stop the workers, end
 RUNNING         a worker failed                 say so, stop the rest, join the next round
 RUNNING         a newer round                   stop the workers, join it
 RUNNING         all workers succeeded           say so, wait for the other nodes
@@ -76,7 +77,7 @@ def decide(scene: Scene) -> Decision:
     status = scene.status
     if scene.signal:
         return Decision(Move.LEAVE)
-    if status.standing in (Standing.CLOSED, Standing.EVICTED):
+    if status.standing in (Standing.CLOSED, Standing.EVICTED, Standing.LOST):
         return Decision(Move.END, status.reason)
     if scene.phase is Phase.BARRIER:
         if status.standing is Standing.SUPERSEDED:

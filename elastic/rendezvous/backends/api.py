@@ -92,9 +92,10 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseEnded:
-    """News: this node's lease has ended."""
+    """News: this node's lease has ended; ``silent``: for all that is known, as the backend gave no answer."""
 
     reason: str
+    silent: bool = False
 
 
 News = Learned | Unreadable | Interrupted | Resumed | Missed | LeaseEnded
@@ -121,6 +122,10 @@ class MembershipBackend(ABC):
     @abstractmethod
     def read(self, *, nodes: bool) -> Reading:
         """Read the same again, and all node records if asked."""
+
+    @abstractmethod
+    def survey(self) -> Reading:
+        """Read everything once, for people. The one call that may be made by any thread."""
 
     @abstractmethod
     def scope(self, *, nodes: bool) -> tuple[str, ...]:

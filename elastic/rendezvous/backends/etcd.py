@@ -11,6 +11,7 @@ Translates between the protocol's words and `elastic.etcd`; decides nothing. Key
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -63,6 +64,7 @@ from .api import (
     Resumed,
     Unreadable,
 )
+from .faults import VARIABLE, FaultPoints
 
 _ClientItem = WatchBatch | WatchInterrupted | WatchResumed | WatchEnded | LeaseLost
 
@@ -73,7 +75,16 @@ DEFAULT_PREFIX = "/elastic"
 class EtcdMembership(MembershipBackend):
     """One node's access to the records of one run in etcd. Owns the client."""
 
-    def __init__(self, client: Client, *, prefix: str, node_id: str, settings: RendezvousSettings) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        prefix: str,
+        node_id: str,
+        settings: RendezvousSettings,
+        faults: FaultPoints | None = None,
+    ) -> None:
+        self._faults = FaultPoints() if faults is None else faults
         self._client = client
         self._prefix = prefix
         self._settings = settings
@@ -100,18 +111,25 @@ class EtcdMembership(MembershipBackend):
         return (view.ROUND, view.CLOSED, view.LEADER, view.NODES if nodes else self._own_key)
 
     def read(self, *, nodes: bool) -> Reading:
-        ranges = [self._range(key) for key in self.scope(nodes=nodes)]
-        with _translated():
-            result = self._client.txn([], [etcd.Get(r) for r in ranges])
-        kvs = [kv for r in result.responses if isinstance(r, etcd.GetResult) for kv in r.kvs]
+        revision, kvs = self._fetch(nodes=nodes)
         self._note_run_lease(kvs)
-        reading = self._reading(result.revision, kvs)
+        reading = self._reading(revision, kvs)
         ended = set() if self._inbox is None else self._inbox.ended
         if self._watch in ended:
             self._follow(reading.revision + 1)
         if self._nodes_watch in ended:
             self._nodes_watch = self._new_watch([view.NODES], reading.revision + 1)
         return reading
+
+    def survey(self) -> Reading:
+        return self._reading(*self._fetch(nodes=True))
+
+    def _fetch(self, *, nodes: bool) -> tuple[int, list[etcd.KeyValue]]:
+        ranges = [self._range(key) for key in self.scope(nodes=nodes)]
+        with _translated():
+            result = self._client.txn([], [etcd.Get(r) for r in ranges])
+        kvs = [kv for r in result.responses if isinstance(r, etcd.GetResult) for kv in r.kvs]
+        return result.revision, kvs
 
     def follow_nodes(self) -> Reading:
         self.unfollow_nodes()
@@ -151,6 +169,9 @@ class EtcdMembership(MembershipBackend):
     # -- writing ----------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> CommitResult:
+        return self._faults.around(commit.step, lambda: self._carry_out(commit))
+
+    def _carry_out(self, commit: Commit) -> CommitResult:
         stamp = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         with _translated():
             success: list[etcd.Operation] = [self._operation(o, stamp) for o in commit.operations]
@@ -168,7 +189,9 @@ class EtcdMembership(MembershipBackend):
         facts = self._facts(commit, result.revision)
         claimed = result.responses[-1]
         if commit.claim is not None and isinstance(claimed, etcd.TxnResult):
-            facts.append(self._claim_fact(commit.claim, claimed, result.revision))
+            # Where what is there is no record, the watch tells.
+            with contextlib.suppress(RendezvousStateError):
+                facts.append(self._claim_fact(commit.claim, claimed, result.revision))
         return CommitResult(succeeded=True, facts=tuple(facts))
 
     def _operation(self, operation: Put | Delete, stamp: str) -> etcd.Put | etcd.Delete:
@@ -301,7 +324,7 @@ class _Inbox:
             # The watch is made anew after the read that this asks for.
             self.ended.add(item.watch)
             return [Missed(str(item.error), wiped=isinstance(item.error, HistoryLost))]
-        return [LeaseEnded(item.reason)]
+        return [LeaseEnded(item.reason, silent=item.silent)]
 
     def _changes(self, batch: WatchBatch) -> list[News]:
         facts: list[Fact] = []
@@ -356,6 +379,7 @@ def create_handler(params: RendezvousParameters) -> DynamicRendezvousHandler:
 def connect(params: RendezvousParameters, env: Mapping[str, str]) -> DynamicRendezvousHandler:
     """As `create_handler`, with the environment given."""
     settings = RendezvousSettings.from_params(params)
+    faults = FaultPoints(env.get(VARIABLE, ""))
     client, prefix = open_run(params, env, settings=settings)
     try:
         client.check(timeout=settings.connect_timeout.total_seconds(), keys=etcd.prefix(prefix.encode()))
@@ -365,7 +389,9 @@ def connect(params: RendezvousParameters, env: Mapping[str, str]) -> DynamicRend
         raise RendezvousConnectionError(str(e)) from e
     return DynamicRendezvousHandler(
         settings,
-        lambda node_id: EtcdMembership(client, prefix=prefix, node_id=node_id, settings=settings),
+        lambda node_id: EtcdMembership(
+            client, prefix=prefix, node_id=node_id, settings=settings, faults=faults
+        ),
         address=address,
     )
 

@@ -7,13 +7,15 @@ The rules, in the order in which they are tried:
    else it opens the first round, with a number later than any that a node remembers.
 3. Two nodes have one name: the older is evicted, since the newer is its successor.
 4. The round is open. Its record still names the world before, whose members are waited for.
+   A round that a node has run already, that no member of the world before has lived to see or that was
+   opened for other bounds was left behind: the next one is opened.
 
    a. Each member of that world has answered or is gone, and one of them reported a worker failure
       that no departure explains: it counts. If its node says that it was the last one, the job ends.
    b. A member that lives has not joined yet, or a newcomer has not and there is room: wait for it.
    c. Enough nodes joined: form the world; a first one only after the last call, unless it is full.
 
-5. The round is formed.
+5. The round is formed. Where a node has run a later one, etcd lost its data: the next one is opened.
 
    a. All members that live are done: the job has succeeded.
    b. A member wants another round, leaves, or is gone for longer than the grace: open the next.
@@ -39,7 +41,8 @@ from .view import CLOSED, LEADER, ROUND, STORE, View, history_key, node_key, sto
 class Memory:
     """What a leader remembers between decisions: times on its own clock, and goodbyes it has heard.
 
-    It may be lost at any time (a new leader starts with none); decisions then come later, not wrong.
+    It may be lost at any time (a new leader starts with none); decisions then come later, and with one
+    exception are the same: that a member which is gone had been done is known to this memory alone.
     """
 
     round: int = 0

@@ -48,6 +48,7 @@ class Standing(enum.Enum):
     SUPERSEDED = "a newer round is open or formed"
     CLOSED = "the job has ended"
     EVICTED = "this node's record was deleted: it may take no further part"
+    LOST = "the backend has been away for longer than this node may go on without it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,17 @@ class Report:
     missing: int
     why: str
 
+    def __str__(self) -> str:
+        lists = {
+            "joined": self.joined,
+            "stopping": self.stopping,
+            "running": self.running,
+            "waiting": self.waiting,
+            "spare": self.spares,
+        }
+        told = [f"{what}: {', '.join(names)}" for what, names in lists.items() if names]
+        return "; ".join([self.why, *told])
+
 
 def report(view: View, *, min_nodes: int, max_nodes: int) -> Report:
     """The report on a view that holds all node records."""

@@ -354,6 +354,30 @@ def test_the_loser_of_a_compare_and_set_is_told_so_too(
     assert result.current.value == b"owner-2"
 
 
+def test_a_write_held_up_on_the_way_cannot_undo_a_later_one_under_a_condition(
+    etcd: EtcdServer, space: bytes
+) -> None:
+    name = space + b"a"
+    target = (etcd.host, etcd.port)
+    with (
+        Relay(target) as one,
+        Relay(target) as other,
+        Client([one.endpoint, other.endpoint], attempt_timeout=0.5) as client,
+    ):
+        used = one if client.status().endpoint == one.endpoint else other
+        used.pause()
+        # The first attempt waits in the relay; the second one, over the other endpoint, wins.
+        first = client.compare_and_set(name, b"first", expected=0)
+        second = client.compare_and_set(name, b"second", expected=first.revision)
+        assert first.succeeded
+        assert second.succeeded
+        used.heal()
+        time.sleep(0.5)  # the late request arrives now, and nothing tells when it has failed
+        kv = client.get(name)
+        assert kv is not None
+        assert (kv.value, kv.version) == (b"second", 2)
+
+
 def test_a_repeated_grant_leaves_one_lease(remote: Client, relay: Relay, client: Client) -> None:
     remote.get(b"a")
     relay.deafen()

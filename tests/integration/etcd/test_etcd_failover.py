@@ -62,13 +62,13 @@ def test_the_loss_of_one_member_is_not_noticed(etcd_cluster: EtcdCluster, fault:
                 target.resume()
         assert writer.errors == []
         client.put(b"n", b"end", timeout=20)
-        while not seen(inbox) or seen(inbox)[-1] != b"end":
+        while b"end" not in seen(inbox):
             inbox.events(1)
         assert inbox.count(LeaseLost) == 0
-        # In order and complete; a put whose answer was lost may have been done twice.
-        values = seen(inbox)
-        once = [value for before, value in zip([None, *values], values, strict=False) if value != before]
-        assert once == [b"start", *(b"%d" % number for number in range(writer.written)), b"end"]
+        # Complete and in order. A put whose answer was lost was sent again, so the same value may come once
+        # more, even late: a frozen member carries out what it had received when it wakes.
+        first_times = list(dict.fromkeys(seen(inbox)))
+        assert first_times == [b"start", *(b"%d" % number for number in range(writer.written)), b"end"]
 
 
 def client_of(cluster: EtcdCluster, member: EtcdServer) -> Client:

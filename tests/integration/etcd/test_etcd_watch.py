@@ -136,13 +136,12 @@ def test_cut_connections_lose_and_repeat_nothing(
 def test_an_outage_is_told_once_and_so_is_its_end(
     remote: Client, relay: Relay, client: Client, inbox: Inbox, space: bytes
 ) -> None:
-    watch = remote.watch([prefix(space)], into=inbox)
-    remote.put(space + b"a", b"1")
+    watch = remote.watch([prefix(space)], into=inbox, start_revision=client.put(space + b"a", b"1"))
+    inbox.expect(WatchBatch)
     relay.refuse()
-    while not isinstance(item := inbox.items[-1] if inbox.items else None, WatchInterrupted):
-        time.sleep(0.01)
-    assert item.watch is watch
-    assert isinstance(item.error, Unavailable)
+    interrupted = inbox.expect(WatchInterrupted)
+    assert interrupted.watch is watch
+    assert isinstance(interrupted.error, Unavailable)
     client.put(space + b"a", b"2")
     time.sleep(1.5)  # several attempts to reconnect
     assert inbox.count(WatchInterrupted) == 1

@@ -32,6 +32,7 @@ def formed(server: EtcdServer, run_id: str, nodes: int) -> Counts:
         Client([server.endpoint]) as client,
         Crowd(server.endpoint, run_id, nodes=nodes, processes=4, ttl=20, last_call_timeout=60) as crowd,
     ):
+        crowd.wait_ready()
         before = counts(server.url)
         outcomes = crowd.form()
         settled(client, run_id, nodes)

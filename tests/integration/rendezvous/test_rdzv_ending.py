@@ -197,7 +197,7 @@ def test_a_join_that_finds_too_few_says_who_came(node: MakeNode, client: Client,
 def test_a_spare_that_waits_in_vain_times_out(node: MakeNode) -> None:
     node("1:1", node_name="runs").follow().until_world(1)
     spare = node("1:1", join_timeout=1, node_name="waits")
-    with pytest.raises(RendezvousTimeoutError, match=r"round 1 runs with 1 nodes.*waiting: waits"):
+    with pytest.raises(RendezvousTimeoutError, match=r"round 1 runs with 1 nodes.*spare: waits"):
         spare.handler.next_rendezvous()
 
 

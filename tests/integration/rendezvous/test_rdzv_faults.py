@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from support.etcd import EtcdServer, wait_until
+from support.etcd import EtcdServer, free_port, wait_until
 from support.nodes import Node, ids, records
 
 from elastic.etcd import Client
@@ -107,15 +107,34 @@ def test_a_restarted_etcd_restarts_nobody(etcd_server: MakeServer, node_of: Make
     assert ids(nodes[0].world)[:3] == order
 
 
-def test_a_wiped_etcd_costs_at_most_one_round(
+def test_a_node_without_etcd_for_too_long_gives_up_where_that_is_asked_for(
     etcd_server: MakeServer, node_of: MakeNode, run_id: str
 ) -> None:
     server = etcd_server()
-    nodes = [node_of(server.endpoint, run_id, "3:4", ttl=2, read_timeout=2).follow() for _ in range(3)]
+    patient = node_of(server.endpoint, run_id, "2:2", read_timeout=1, close_timeout=1).follow()
+    hasty = node_of(
+        server.endpoint, run_id, "2:2", read_timeout=1, close_timeout=1, failsafe_timeout=1
+    ).follow()
+    world_of([patient, hasty], 2)
+    server.kill()
+    status = hasty.until_status(lambda s: s.standing is Standing.LOST, what="the end of its patience")
+    assert "failsafe_timeout" in status.reason
+    assert patient.handler.status().standing is Standing.CURRENT
+
+
+@pytest.mark.parametrize("ahead", [0, 2, 4, 6, 8, 20])
+def test_a_wiped_etcd_costs_at_most_one_round(
+    etcd_server: MakeServer, node_of: MakeNode, run_id: str, ahead: int
+) -> None:
+    """Also where its new revisions are those that the nodes know, or later ones."""
+    server = etcd_server()
+    conf = {"ttl": 2, "read_timeout": 2, "rejoin_grace": 10}
+    nodes = [node_of(server.endpoint, run_id, "3:4", **conf).follow() for _ in range(3)]
     order = world_of(nodes, 3)
     number = nodes[0].world.round
     server.kill()
     server.wipe()
+    grow(server, ahead)
     server.start().wait_ready()
     with Client([server.endpoint]) as client:
         wait_until(
@@ -123,12 +142,22 @@ def test_a_wiped_etcd_costs_at_most_one_round(
             seconds=40,
             what="the nodes to be registered again",
         )
-    still_works(nodes, node_of(server.endpoint, run_id, "3:4", ttl=2), 4)
+    still_works(nodes, node_of(server.endpoint, run_id, "3:4", **conf), 4)
     for each in nodes:
         assert each.world.round > number, "a round number is never used again"
-        assert len(each.worlds) <= 3
-        assert each.sizes[-1] == 4
+        assert each.sizes in ([3, 4], [3, 3, 4])
     assert ids(nodes[0].world)[:3] == order
+
+
+def grow(server: EtcdServer, revisions: int) -> None:
+    """Give the ended server so many revisions, out of the nodes' sight."""
+    port, server.port = server.port, free_port()
+    server.start().wait_ready()
+    with Client([server.endpoint]) as client:
+        for _ in range(revisions):
+            client.put(b"other", b"")
+    server.stop()
+    server.port = port
 
 
 def test_compaction_while_nodes_come_and_go(etcd_server: MakeServer, node_of: MakeNode, run_id: str) -> None:

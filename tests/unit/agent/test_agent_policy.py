@@ -36,6 +36,7 @@ def expected(scene: Scene) -> Move:
         (scene.signal > 0, Move.LEAVE),
         (standing is Standing.CLOSED, Move.END),
         (standing is Standing.EVICTED, Move.END),
+        (standing is Standing.LOST, Move.END),
         (not running and standing is Standing.SUPERSEDED, Move.REGROUP),
         (not running and scene.waited_enough, Move.FINISH),
         (not running, Move.STAY),
@@ -53,7 +54,7 @@ def expected(scene: Scene) -> Move:
 
 
 def test_every_scene() -> None:
-    assert len(SCENES) == 2 * 7 * 4 * 2 * 2 * 3 * 2 * 2
+    assert len(SCENES) == 2 * 7 * 5 * 2 * 2 * 3 * 2 * 2
     wrong = [(scene, decide(scene)) for scene in SCENES if decide(scene).move is not expected(scene)]
     assert wrong == []
 

@@ -39,7 +39,7 @@ def refusal(call: Callable[[], object]) -> str:
     return text
 
 
-SECONDS: dict[str, Callable[[RendezvousSettings], timedelta]] = {
+SECONDS: dict[str, Callable[[RendezvousSettings], timedelta | None]] = {
     "join_timeout": lambda s: s.timeout.join,
     "timeout": lambda s: s.timeout.join,
     "last_call_timeout": lambda s: s.timeout.last_call,
@@ -51,6 +51,8 @@ SECONDS: dict[str, Callable[[RendezvousSettings], timedelta]] = {
     "settle_timeout": lambda s: s.settle_timeout,
     "connect_timeout": lambda s: s.connect_timeout,
     "read_timeout": lambda s: s.read_timeout,
+    "failsafe_timeout": lambda s: s.failsafe_timeout,
+    "progress_interval": lambda s: s.progress_interval,
     "retention": lambda s: s.retention,
     "terminal_ttl": lambda s: s.terminal_ttl,
 }
@@ -85,8 +87,9 @@ def test_the_documented_default_is_the_default(key: str) -> None:
     """Of the parsed settings as of those made in code."""
     in_code = RendezvousSettings(run_id="job", min_nodes=1, max_nodes=2)
     assert SECONDS[key](settings()) == SECONDS[key](in_code)
+    default = SECONDS[key](in_code)
     if key != "timeout":
-        assert f"({SECONDS[key](in_code).total_seconds():g})" in KEYS[key]
+        assert f"({'no limit' if default is None else f'{default.total_seconds():g}'})" in KEYS[key]
 
 
 @pytest.mark.parametrize("key", TEXTS)
@@ -102,7 +105,9 @@ def test_a_duration_that_is_none_is_refused(key: str, value: object) -> None:
     assert key in text
 
 
-@pytest.mark.parametrize("key", ["join_timeout", "timeout", "close_timeout", "heartbeat_timeout"])
+@pytest.mark.parametrize(
+    "key", ["join_timeout", "timeout", "close_timeout", "heartbeat_timeout", "progress_interval"]
+)
 def test_a_wait_must_be_positive(key: str) -> None:
     assert "positive" in refusal(lambda: settings(**{key: 0}))
 
@@ -110,6 +115,10 @@ def test_a_wait_must_be_positive(key: str) -> None:
 @pytest.mark.parametrize("key", ["last_call_timeout", "regroup_timeout", "rejoin_grace", "settle_timeout"])
 def test_a_pause_may_be_none(key: str) -> None:
     assert SECONDS[key](settings(**{key: "0"})) == timedelta(0)
+
+
+def test_no_failsafe_is_no_limit() -> None:
+    assert settings(failsafe_timeout="0").failsafe_timeout is None
 
 
 def test_join_timeout_has_precedence_over_its_other_name() -> None:
