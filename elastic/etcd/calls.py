@@ -19,7 +19,7 @@ import tenacity
 from elastic.etcd import backoff, errors, forks, wire
 from elastic.etcd._pb import etcd_pb2 as pb
 from elastic.etcd.auth import Tokens
-from elastic.etcd.channels import Metadata, Pool
+from elastic.etcd.channels import TELLING_SECONDS, Metadata, Pool
 from elastic.etcd.tls import Tls
 from elastic.etcd.wire import Method, Q, R
 from elastic.utils.endpoints import Endpoint
@@ -28,6 +28,8 @@ from elastic.utils.endpoints import Endpoint
 REQUIRE_LEADER = ("hasleader", "true")
 
 _MINIMUM_ATTEMPT = 1.0
+# With less time left than this another attempt would only blur what the last one said.
+_USEFUL_SECONDS = 0.05
 
 
 class Repeat(Enum):
@@ -123,7 +125,7 @@ class Caller:
             if not call.worth_repeating(error):
                 raise
             if call.out_of_time(pause):
-                raise call.summed_up(error) from error
+                raise call.exhausted(error) from error
         # Only a call that failed pays for the retry machinery.
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(call.worth_repeating),
@@ -136,7 +138,10 @@ class Caller:
             self._rest(pause)
             return retrying(call.attempt, method, request)
         except errors.EtcdError as error:
-            raise call.summed_up(error) from error
+            if call.worth_repeating(error):
+                raise call.exhausted(error) from error
+            call.sum_up(error)
+            raise
 
     def metadata(self, *, timeout: float, require_leader: bool = True) -> tuple[int, Metadata]:
         """The generation of the token, and the metadata for a call."""
@@ -205,7 +210,9 @@ class _Call:
         "_maybe_applied",
         "_repeat",
         "_require_leader",
+        "_seconds",
         "_started",
+        "_told",
     )
 
     def __init__(self, caller: Caller, *, repeat: Repeat, deadline: float, require_leader: bool) -> None:
@@ -216,6 +223,8 @@ class _Call:
         self._attempts = 0
         self._maybe_applied = False
         self._started = time.monotonic()
+        self._seconds = 0.0
+        self._told: errors.Unavailable | None = None
 
     def attempt(self, method: Method[Q, R], request: Q) -> Answer[R]:
         caller = self._caller
@@ -228,6 +237,7 @@ class _Call:
             sent = time.monotonic()
             seconds = max(min(seconds, self._deadline - sent), 0.001)
         line = caller.pool.pick()
+        self._seconds = seconds
         try:
             response = caller.pool.call(line, method, request, timeout=seconds, metadata=metadata)
             return Answer(response, line.endpoint, sent)
@@ -236,6 +246,8 @@ class _Call:
             caller.renew_token(generation, error, timeout=min(remaining, caller.attempt_timeout))
             raise
         except errors.EtcdError as error:
+            if isinstance(error, errors.Unavailable) and not isinstance(error, errors.DeadlineExceeded):
+                self._told = error
             if self._repeat is Repeat.READ:
                 error.applied = "no"
             elif error.applied == "maybe":
@@ -258,21 +270,27 @@ class _Call:
         return self._clip(0.0 if self._unasked() else backoff.pause(state.attempt_number))
 
     def out_of_time(self, pause: float) -> bool:
-        return time.monotonic() + pause >= self._deadline
+        return time.monotonic() + pause + _USEFUL_SECONDS >= self._deadline
 
-    def summed_up(self, error: errors.EtcdError) -> errors.EtcdError:
-        """The error that speaks for all attempts, given the last one's."""
-        kind = type(error)
+    def sum_up(self, error: errors.EtcdError) -> None:
+        """Makes the last attempt's error speak for all that were made."""
+        if self._maybe_applied:
+            error.applied = "maybe"
+
+    def exhausted(self, error: errors.EtcdError) -> errors.EtcdError:
+        """The error when the time has run out, given the last attempt's."""
+        self.sum_up(error)
+        applied, told = error.applied, error
+        kind: type[errors.EtcdError] = type(error)
         if isinstance(error, errors.TokenExpired):
             # The token has been renewed, or was being renewed: nobody is denied anything, the time was short.
             kind = errors.DeadlineExceeded
-        elif not isinstance(error, errors.Unavailable):
-            error.applied = "maybe" if self._maybe_applied else error.applied
-            return error
+        elif kind is errors.DeadlineExceeded and self._told and self._seconds < TELLING_SECONDS:
+            # The last attempt had no time to learn anything: what an earlier one was told says more.
+            told, kind = self._told, type(self._told)
         seconds = time.monotonic() - self._started
         tried = f"{self._attempts} attempt{'s' if self._attempts > 1 else ''} in {seconds:.1f} s"
-        applied = "maybe" if self._maybe_applied else error.applied
-        return kind(f"{error} ({tried} at {self._caller.names})", applied=applied)
+        return kind(f"{told} ({tried} at {self._caller.names})", applied=applied)
 
     def _unasked(self) -> bool:
         pool = self._caller.pool

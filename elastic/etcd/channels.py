@@ -49,7 +49,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 _BACKOFF_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 _PROBE_SECONDS = 60.0
 # A call given less time than this says nothing about the server when the time runs out.
-_TELLING_SECONDS = 0.5
+TELLING_SECONDS = 0.5
 
 
 class Line:
@@ -183,7 +183,7 @@ class Pool:
         status = cast(grpc.Call, error)
         found = errors.from_status(status.code(), status.details() or "", endpoint=str(line.endpoint))
         hasty = (
-            isinstance(found, errors.DeadlineExceeded) and timeout is not None and timeout < _TELLING_SECONDS
+            isinstance(found, errors.DeadlineExceeded) and timeout is not None and timeout < TELLING_SECONDS
         )
         if isinstance(found, errors.Unavailable) and not hasty:
             self.failed(line)

@@ -31,6 +31,7 @@ def check(
 ) -> None:
     """See `Client.check`."""
     deadline = time.monotonic() + (caller.default_timeout if timeout is None else timeout)
+    _refuse_hopeless_tls(endpoints, tls=tls, left=deadline - time.monotonic())
     while True:
         # Half of what is left is for the read, so that there is time to look at why it failed.
         seconds = max(min((deadline - time.monotonic()) / 2, caller.attempt_timeout), 0.001)
@@ -50,6 +51,19 @@ def check(
     _require_one_cluster(caller, remaining=deadline - time.monotonic())
 
 
+def _refuse_hopeless_tls(endpoints: Sequence[Endpoint], *, tls: Tls | None, left: float) -> None:
+    """Raises at once if TLS cannot work at any endpoint, before gRPC tries: it complains on stderr itself."""
+    if tls is None and not endpoints[0].secure:
+        return
+    looks: list[tuple[Endpoint, Finding]] = []
+    seconds = _look_seconds(endpoints, left=left)
+    for endpoint in endpoints:
+        looks.append((endpoint, look(endpoint, tls=tls, timeout=seconds)))
+        if looks[-1][1].found not in _HOPELESS:
+            return
+    raise explain(looks, errors.Unavailable("not asked"))[0]
+
+
 def _read(caller: Caller, keys: Keys | None, *, timeout: float) -> None:
     request = wire.range_request(_HEALTH_KEY if keys is None else keys, limit=1, keys_only=True)
     try:
@@ -61,8 +75,12 @@ def _read(caller: Caller, keys: Keys | None, *, timeout: float) -> None:
 
 def _looks(endpoints: Sequence[Endpoint], *, tls: Tls | None, left: float) -> list[tuple[Endpoint, Finding]]:
     """A look at each endpoint, which takes a few steps; never less time for one than a look needs nearby."""
-    seconds = min(max(left / (3 * len(endpoints)), 0.1), _LOOK_SECONDS)
+    seconds = _look_seconds(endpoints, left=left)
     return [(endpoint, look(endpoint, tls=tls, timeout=seconds)) for endpoint in endpoints]
+
+
+def _look_seconds(endpoints: Sequence[Endpoint], *, left: float) -> float:
+    return min(max(left / (3 * len(endpoints)), 0.1), _LOOK_SECONDS)
 
 
 def explain(

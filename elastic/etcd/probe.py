@@ -89,25 +89,33 @@ def _speaks_tls(endpoint: Endpoint, *, timeout: float) -> bool:
 
 
 def _look_secure(connection: socket.socket, endpoint: Endpoint, *, tls: Tls, timeout: float) -> Finding:
-    context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
-    # gRPC verifies no stricter than this, and the finding is about what gRPC was refused.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if tls.cert is not None:
-        context.load_cert_chain(tls.cert, tls.key)
+    context = tls.context()
     try:
-        with context.wrap_socket(connection, server_hostname=tls.server_name or endpoint.host) as wrapped:
-            return read_answer(_ask(wrapped, timeout=timeout))
+        wrapped = context.wrap_socket(connection, server_hostname=tls.server_name or endpoint.host)
     except ssl.SSLCertVerificationError as error:
         return Finding(Found.CERTIFICATE, error.verify_message)
     except TimeoutError:
         return Finding(Found.SILENCE)
-    except ssl.SSLError as error:
-        reason = error.reason or str(error)
-        if "ALERT" in reason or "CERTIFICATE" in reason:
-            return Finding(Found.CLIENT_CERTIFICATE, reason.lower().replace("_", " "))
-        return Finding(Found.PLAIN, reason.lower().replace("_", " "))
     except OSError as error:
-        return Finding(Found.PLAIN, error.strerror or str(error))
+        reason = _words(error)
+        if "alert" in reason or "certificate" in reason:
+            return Finding(Found.CLIENT_CERTIFICATE, tls.outdated() or reason)
+        return Finding(Found.PLAIN, reason)
+    with wrapped:
+        try:
+            return read_answer(_ask(wrapped, timeout=timeout))
+        except TimeoutError:
+            return Finding(Found.SILENCE)
+        except OSError as error:
+            # By TLS 1.3 a server looks at the client's certificate when the client is through. Its last words
+            # may be lost with the connection.
+            return Finding(Found.CLIENT_CERTIFICATE, tls.outdated() or _words(error))
+
+
+def _words(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).lower().replace("_", " ")
+    return error.strerror or str(error)
 
 
 def _ask(connection: socket.socket, *, timeout: float) -> bytes:

@@ -13,7 +13,8 @@ from support.strategies import LeaderState, leader_states
 
 from elastic.rendezvous.core.actions import Absent, Action, Commit, Put, Rest, SameCreation, Unchanged
 from elastic.rendezvous.core.formation import member_of
-from elastic.rendezvous.core.leader import decide, observe
+from elastic.rendezvous.core.leader import decide
+from elastic.rendezvous.core.memory import observe
 from elastic.rendezvous.core.records import Outcome, Round, Terminal, Want
 from elastic.rendezvous.core.view import CLOSED, LEADER, ROUND
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from elastic.etcd import Client
 from support.command import PATIENCE, environment
+from support.diary import DIARIST, Diary
 
 _PLACE = """
 import json, os, sys, time
@@ -132,15 +133,28 @@ class Agent:
 class Job:
     """Agents of one run. A context manager: it kills what is left."""
 
-    def __init__(self, endpoint: str, directory: Path, *, nodes: str, ttl: int = 2) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        directory: Path,
+        *,
+        nodes: str,
+        ttl: int = 2,
+        run_id: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+    ) -> None:
+        """`user` and `password` are the test's own, to look at what is stored; agents get theirs by `start`."""
         self.endpoint = endpoint
         self.directory = directory
         self.nodes = nodes
         self.ttl = ttl
-        self.run_id = f"job-{uuid.uuid4().hex[:10]}"
-        self.stop_file = directory / f"stop-{self.run_id}"
+        self.run_id = run_id or f"job-{uuid.uuid4().hex[:10]}"
+        unique = uuid.uuid4().hex[:6]  # a job may be run again under its id
+        self.stop_file = directory / f"stop-{unique}"
+        self.diary = Diary(directory / f"diary-{unique}")
         self.agents: list[Agent] = []
-        self._client = Client([endpoint])
+        self._client = Client([endpoint], user=user, password=password)
 
     def script(self, text: str, name: str = "worker.py") -> str:
         path = self.directory / name
@@ -148,14 +162,20 @@ class Job:
         return str(path)
 
     def start(
-        self, name: str, *script: str, flags: tuple[str, ...] = (), conf: str = "", **env: str
+        self,
+        name: str,
+        *script: str,
+        flags: tuple[str, ...] = (),
+        conf: str = "",
+        endpoint: str = "",
+        **env: str,
     ) -> Agent:
-        """Start an agent of that node name."""
+        """Start an agent of that node name; `endpoint` is where it finds etcd, if not where others do."""
         settings = f"ttl={self.ttl},last_call_timeout=1,settle_timeout=0.2,node_name={name}"
         argv = [
             f"--nnodes={self.nodes}",
             "--rdzv-backend=etcd",
-            f"--rdzv-endpoint={self.endpoint}",
+            f"--rdzv-endpoint={endpoint or self.endpoint}",
             f"--rdzv-id={self.run_id}",
             f"--rdzv-conf={settings}{',' + conf if conf else ''}",
             *flags,
@@ -164,6 +184,17 @@ class Job:
         agent = Agent(name, argv, directory=self.directory, env=env)
         self.agents.append(agent)
         return agent
+
+    def start_diarist(
+        self, name: str, *, linger: float = 0.0, conf: str = "", endpoint: str = "", **env: str
+    ) -> Agent:
+        """Start an agent whose one worker keeps the job's diary, without any restart to spend.
+
+        The worker goes on for `linger` seconds after it is told to end.
+        """
+        script = self.script(DIARIST, "diarist.py")
+        arguments = (script, str(self.stop_file), str(self.diary.path), str(linger))
+        return self.start(name, *arguments, flags=("--max-restarts=0",), conf=conf, endpoint=endpoint, **env)
 
     def finish(self) -> None:
         """Let the sleeping workers end well."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 from elastic.rendezvous.core.formation import member_of
-from elastic.rendezvous.core.leader import Memory, observe
 from elastic.rendezvous.core.member import Self, Stance
+from elastic.rendezvous.core.memory import Memory, observe
 from elastic.rendezvous.core.records import Failure, Leader, Node, Outcome, Phase, Round, Terminal, Want
 from elastic.rendezvous.core.rules import Rules
 from elastic.rendezvous.core.view import CLOSED, LEADER, ROUND, Fact, Seen, View, node_key

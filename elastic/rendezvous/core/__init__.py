@@ -20,6 +20,7 @@ module             what it holds
 :mod:`.actions`    what a decision can ask for
 :mod:`.formation`  who is in the next world, and in which order
 :mod:`.member`     what a node's own record should say, and what that means for its workers
+:mod:`.memory`     what the leader remembers between decisions
 :mod:`.leader`     what the leader does next
 :mod:`.protocol`   one node's whole half of the protocol: the three above, put together
 :mod:`.invariants` what must hold of every history, for the tests

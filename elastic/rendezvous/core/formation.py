@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .records import Member, Node
+from .records import Member, Node, Round, Want
+from .view import View
 
 
 def member_of(node: Node) -> Member:
@@ -32,3 +33,12 @@ def assemble(previous: Sequence[Member], candidates: Iterable[Node], *, limit: i
     ready = {node.node_id: node for node in candidates}
     survivors = [ready.pop(member.node_id) for member in previous if member.node_id in ready]
     return tuple(member_of(node) for node in [*survivors, *ready.values()])[:limit]
+
+
+def joined_nodes(committed: Round, view: View) -> list[Node]:
+    """The nodes that are ready for an open round, in order of arrival."""
+    return [
+        s.record
+        for s in view.nodes.values()
+        if s.record.want is Want.JOINING and s.record.round == committed.round
+    ]

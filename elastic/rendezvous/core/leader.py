@@ -27,77 +27,17 @@ failure is a cause or an effect is known only when every other member has been h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from .actions import Absent, Action, Commit, Delete, Guard, Keep, Put, Rest, SameCreation, Unchanged
-from .formation import assemble
+from .formation import assemble, joined_nodes
+from .memory import Memory
 from .records import Failure, Member, Node, Outcome, Phase, Round, Terminal, Want
 from .rules import Rules
 from .view import CLOSED, LEADER, ROUND, STORE, View, history_key, node_key, store_prefix
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """What a leader remembers between decisions: times on its own clock, and goodbyes it has heard.
-
-    It may be lost at any time (a new leader starts with none); decisions then come later, and with one
-    exception are the same: that a member which is gone had been done is known to this memory alone.
-    """
-
-    round: int = 0
-    phase: Phase | None = None
-    missing_since: Mapping[str, float] = field(default_factory=dict)
-    left: frozenset[str] = frozenset()
-    done: frozenset[str] = frozenset()
-    reported: Mapping[str, int] = field(default_factory=dict)
-    ready_since: float | None = None
-    waiting: frozenset[str] = frozenset()
-    waiting_since: float = 0.0
-
-
-def observe(memory: Memory, view: View, rules: Rules, now: float) -> Memory:
-    """The memory after a look at the view."""
-    seen = view.round
-    if seen is None:
-        return Memory()
-    committed = seen.record
-    if (memory.round, memory.phase) != (committed.round, committed.phase):
-        # What was heard of a formed world matters until the next one is formed.
-        same_world = committed.phase is Phase.OPEN and memory.round == committed.round - 1
-        memory = Memory(
-            round=committed.round,
-            phase=committed.phase,
-            missing_since=memory.missing_since if same_world else {},
-            left=memory.left if same_world else frozenset(),
-            done=memory.done if same_world else frozenset(),
-            reported=memory.reported if same_world else {},
-        )
-    nodes = view.nodes
-    ids = {member.node_id for member in committed.world}
-    present = {i for i in ids if i in nodes and nodes[i].record.want is not Want.LEAVING}
-    left = memory.left | {i for i in ids if i in nodes and nodes[i].record.want is Want.LEAVING}
-    names = {s.record.name for s in nodes.values()}
-    left |= {m.node_id for m in committed.world if m.node_id not in nodes and m.name in names}  # replaced
-    done = (memory.done - present) | {i for i in present if nodes[i].record.want is Want.DONE}
-    missing = {i: memory.missing_since.get(i, now) for i in sorted(ids - present - left)}
-    waiting = frozenset(i for i, s in nodes.items() if i not in ids and s.record.want is Want.WAITING)
-    enough = committed.phase is Phase.OPEN and len(_joined(committed, view)) >= rules.min_nodes
-    return replace(
-        memory,
-        missing_since=missing,
-        left=left,
-        done=done,
-        # The revision of the first report: a node's record is written again once its workers have stopped.
-        reported={
-            i: memory.reported.get(i, nodes[i].mod_revision)
-            for i in sorted(present)
-            if nodes[i].record.failure is not None
-        },
-        ready_since=None if not enough else now if memory.ready_since is None else memory.ready_since,
-        waiting=waiting,
-        waiting_since=memory.waiting_since if waiting <= memory.waiting else now,
-    )
+_LONGEST_SETTLE = 5
+"""Nodes that keep coming (one that crashes at its start, say) hold up the others for so many settle times."""
 
 
 def decide(
@@ -115,15 +55,6 @@ def decide(
     if seen is None:
         return lead.open_first(running)
     return lead.evict() or (lead.formed(seen.record) if seen.record.formed else lead.gathering(seen.record))
-
-
-def _joined(committed: Round, view: View) -> list[Node]:
-    """The nodes that are ready for an open round, in order of arrival."""
-    return [
-        s.record
-        for s in view.nodes.values()
-        if s.record.want is Want.JOINING and s.record.round == committed.round
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +106,7 @@ class _Lead:
         failure, unheard = self._first_failure(committed)
         if failure is not None and failure.final and not unheard:
             return self._finish(committed, Outcome.FAILED, failure.message, failure=failure)
-        joined = _joined(committed, self.view)
+        joined = joined_nodes(committed, self.view)
         ready = {node.node_id for node in joined}
         survivors = [m for m in committed.world if self._alive(m.node_id)]
         expected = [m.node_id for m in survivors if m.node_id not in ready]
@@ -331,7 +262,9 @@ class _Lead:
         return min(later, default=None)
 
     def _settled(self) -> float:
-        return self.memory.waiting_since + self.rules.settle
+        """When arrivals are announced: once none has come for a while, or after a few such whiles."""
+        longest = self.memory.waiting_first + _LONGEST_SETTLE * self.rules.settle
+        return min(self.memory.waiting_since + self.rules.settle, longest)
 
     def _next_wakeup(self, committed: Round) -> float | None:
         times = [self._next_grace(committed.world)]

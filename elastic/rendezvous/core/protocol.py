@@ -8,6 +8,7 @@ from the current knowledge alone, so that nothing is lost when a step fails half
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -25,8 +26,9 @@ from .actions import (
     Unchanged,
     UnfollowNodes,
 )
-from .leader import Memory, decide, observe
+from .leader import decide
 from .member import Self, Stance, Standing, Verdict, arrived, desired, judge, replaced
+from .memory import Memory, observe
 from .records import Failure, Leader, Node, Outcome, Phase, Record, Round, Terminal
 from .rules import Rules
 from .view import CLOSED, LEADER, NODES, ROUND, Fact, Seen, View, node_key
@@ -48,6 +50,7 @@ class Protocol:
         self._kept = False  # whether this node's record was written under the lease that it holds
         self._joined_at: int | None = None  # the first revision of this node's record
         self._leaderless_since: float | None = None
+        self._absence_from = -math.inf
 
     # -- what the node learns ---------------------------------------------------------------------
 
@@ -104,17 +107,23 @@ class Protocol:
         self._leased = self._kept = self._following = False
         self._joined_at = None if self._joined_at is None else 0
 
+    def backend_away(self, now: float) -> None:
+        """The backend gave no answer up to now. Others may take longer to get through to it again."""
+        self._absence_from = now + self.rules.return_grace
+
     def unfollowed(self) -> None:
         self._following = False
         self.view = self.view.without_nodes(self.node_id)
         self._memory = Memory()
 
-    def evict(self) -> None:
+    def evict(self) -> bool:
         """This node's record was deleted although its lease lives: somebody wants it to go.
 
         It counts only for a record that was written under that lease: one of a lease before went with it.
+        Returns whether it did.
         """
         self.evicted = self.evicted or self._kept
+        return self._kept
 
     # -- what the agent wants ---------------------------------------------------------------------
 
@@ -234,7 +243,9 @@ class Protocol:
             return self._unfollow() or Rest()
         if not self._following:
             return FollowNodes()
-        self._memory = observe(self._memory, self.view, self.rules, now)
+        self._memory = observe(
+            self._memory, self.view, self.rules, now, absence_from=self._absence_from
+        )
         return decide(
             self.node_id,
             self.view,

@@ -52,6 +52,16 @@ class Failure:
     exit_code: int
     message: str
     final: bool = False
+    hostname: str = ""
+    pid: int = 0
+    signal: int = 0
+    error: str = ""
+    traceback: str = ""
+    stderr: str = ""
+    hint: str = ""
+    log: str = ""
+    error_file: str = ""
+    time: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

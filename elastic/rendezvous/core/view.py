@@ -95,6 +95,22 @@ class View:
         there = [Fact(key, seen.mod_revision, seen) for key, seen in found.items()]
         return self.learn([*gone, *there])
 
+    def contradicted_by(self, revision: int, found: Mapping[str, Seen[Record]]) -> bool:
+        """Whether a read at `revision` that found this cannot be of the history that is known here.
+
+        It is behind it, or it found a key as of a revision at which something else was known of that key.
+        The second tells of lost data also where the new history has grown past the revisions known here.
+        """
+        if revision < max(self.revisions.values(), default=0):
+            return True
+        for key, seen in found.items():
+            before, known = self.entries.get(key), self.revisions.get(key, 0)
+            if seen.mod_revision < known:
+                return True
+            if seen.mod_revision == known and (before is None or before.record != seen.record):
+                return True
+        return False
+
     def without_nodes(self, keep: str) -> View:
         """This view less all nodes but one: what a node that no longer leads goes on with."""
         own = node_key(keep)

@@ -111,9 +111,8 @@ def test_without_a_quorum_calls_fail_in_words_and_watches_are_interrupted(etcd_c
             member.pause()
         interrupted = inbox.expect(WatchInterrupted)
         assert isinstance(interrupted.error, NoLeader)
-        with pytest.raises(NoLeader, match="majority") as caught:
+        with pytest.raises(NoLeader, match="majority"):
             client.put(b"n", b"2", timeout=2)
-        assert caught.value.applied == "no"
         # What the member has can still be read.
         assert client.get(b"n", serializable=True) is not None
         for member in others:

@@ -6,12 +6,15 @@ from dataclasses import replace
 
 from support.strategies import node, world_of
 
-from elastic.rendezvous.core.leader import Memory, observe
-from elastic.rendezvous.core.records import Failure, Node, Phase, Round, Want
+from elastic.rendezvous.core.actions import Commit
+from elastic.rendezvous.core.leader import decide
+from elastic.rendezvous.core.memory import Memory, observe
+from elastic.rendezvous.core.records import Failure, Leader, Node, Phase, Round, Want
 from elastic.rendezvous.core.rules import Rules
-from elastic.rendezvous.core.view import ROUND, Fact, Seen, View, node_key
+from elastic.rendezvous.core.view import LEADER, ROUND, Fact, Seen, View, node_key
 
 RULES = Rules(min_nodes=1, max_nodes=5)
+ROOMY = Rules(min_nodes=1, max_nodes=9)
 FORMED = world_of("a", "b", "c", "d")
 FAILURE = Failure(round=7, rank=0, local_rank=0, exit_code=3, message="it failed")
 
@@ -68,3 +71,21 @@ def test_a_failure_keeps_the_revision_of_its_first_report() -> None:
 
 def test_without_a_round_there_is_nothing_to_remember() -> None:
     assert observe(heard(), View(), RULES, 105.0) == Memory()
+
+
+def test_arrivals_without_end_are_let_in_after_a_few_settle_times() -> None:
+    """A node that crashes at its start and comes again, each time a new one, holds up no other for ever."""
+    members = [node(i, Want.ACTIVE, 7) for i in ("a", "b", "c", "d")]
+    memory, announced = Memory(), None
+    led = [Fact(LEADER, 3, Seen(Leader(node_id="a"), 3, 3))]
+    for turn in range(40):
+        now = 100.0 + turn * 0.5 * RULES.settle
+        newcomer = node(f"new-{turn}", Want.WAITING, 7)
+        view = view_of(replace(FORMED, max_nodes=9), *members, newcomer).learn(led)
+        memory = observe(memory, view, ROOMY, now)
+        action = decide("a", view, memory=memory, rules=ROOMY, now=now)
+        if isinstance(action, Commit):
+            announced = now - 100.0
+            break
+    assert announced is not None
+    assert announced <= 6 * RULES.settle
