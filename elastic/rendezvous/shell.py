@@ -44,6 +44,7 @@ Wish = Callable[[Protocol], None]
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
+_SHORTEST_OUTAGE = 1.0  # seconds; a stream that is replaced at once, or late, is none
 _TRIES = 3  # that are overtaken by other changes before there is a pause between them
 _NOTABLE = ("open", "close", "evict", "incarnate", "restore")
 
@@ -93,6 +94,7 @@ class Shell:
         self._pause = _FIRST_PAUSE
         self._away: dict[str, str] = {}
         self._away_since = 0.0
+        self._outage = False
         self._lost = ""
         self._reread = False
         self._overtaken = 0
@@ -194,14 +196,14 @@ class Shell:
     def _take_in(self) -> None:
         """Wait for something to happen, then tell the protocol all that has."""
         now = time.monotonic()
-        due = min(t for t in (self._due, self._upkeep_due, self._give_up_at) if t is not None)
+        due = min(t for t in (self._due, self._upkeep_due, self._patience_ends) if t is not None)
         try:
             item = self._inbox.get(timeout=max(0.0, due - now))
             while True:
                 self._tell(item)
                 item = self._inbox.get_nowait()
         except queue.Empty:
-            self._give_up_if_due()
+            self._mind_silence()
 
     def _tell(self, item: News | Wish | None) -> None:
         protocol = self._protocol
@@ -244,7 +246,10 @@ class Shell:
             if not leaving and (self._situation.error is not None or self._situation.refusal is not None):
                 self._due = None
                 return
-            action = self._protocol.next_action(time.monotonic())
+            now = time.monotonic()
+            if self._away:
+                self._protocol.backend_away(now)
+            action = self._protocol.next_action(now)
             if isinstance(action, Commit) and self._depends_on_unreadable(action):
                 action = Rest()
             if isinstance(action, Rest):
@@ -309,7 +314,7 @@ class Shell:
     def _found(self, reading: Reading) -> dict[str, Seen[Record]]:
         """What a reading says. Of a key that cannot be read, what was known of it before still stands."""
         known = self._protocol.view
-        if _contradicts(known, reading):
+        if known.contradicted_by(reading.revision, reading.found):
             raise BackendWiped("etcd is older than it was: its data was lost, or restored from a backup")
         kept = {key: known.entries[key] for key in reading.unreadable if key in known.entries}
         return {**kept, **reading.found}
@@ -342,8 +347,8 @@ class Shell:
         if not vanished or protocol.me.stance in (Stance.ABSENT, Stance.LEAVING):
             return
         if self._backend.lease_lives():
-            log.error("this node's record was deleted from etcd: it is evicted, and takes no further part")
-            protocol.evict()
+            if protocol.evict():
+                log.error("this node's record was deleted from etcd: it is evicted and takes no further part")
         else:
             log.log(
                 logging.INFO if self._away else logging.WARNING,
@@ -387,7 +392,7 @@ class Shell:
         current = seen is not None and verdict.standing is Standing.CURRENT
         after = Situation(
             ready=before.ready if ready is None else ready,
-            connected=not self._away,
+            connected=not self._outage,
             verdict=verdict,
             view=protocol.view,
             joins=self._joins,
@@ -415,7 +420,6 @@ class Shell:
             log.warning("leaving without a goodbye: %s", reason)
             self._publish(gone=True)
             return
-        self._give_up_if_due()
         pause = _spread(self._pause)
         self._pause = min(_LONGEST_PAUSE, self._pause * 2)
         if self._situation.ready:
@@ -431,15 +435,25 @@ class Shell:
             return
 
     @property
-    def _give_up_at(self) -> float | None:
-        """When this node gives up, if the backend stays away."""
-        if self._failsafe is None or not self._away or self._lost:
+    def _patience_ends(self) -> float | None:
+        """When the silence of the backend means something more than it does now."""
+        if not self._away or self._lost:
             return None
-        return self._away_since + self._failsafe
+        if not self._outage:
+            return self._away_since + _SHORTEST_OUTAGE
+        return None if self._failsafe is None else self._away_since + self._failsafe
 
-    def _give_up_if_due(self) -> None:
-        due = self._give_up_at
-        if due is not None and time.monotonic() >= due:
+    def _mind_silence(self) -> None:
+        """Say once that the backend is away; later, if there is a limit, give up."""
+        now = time.monotonic()
+        if not self._away or self._lost:
+            return
+        if not self._outage and now >= self._away_since + _SHORTEST_OUTAGE:
+            self._outage = True
+            reason = next(iter(self._away.values()))
+            log.warning("etcd is away (%s); nothing is decided until it is back, and workers run on", reason)
+            self._publish()
+        if self._failsafe is not None and now >= self._away_since + self._failsafe:
             self._lost = f"etcd has been away for {self._failsafe:g} s (failsafe_timeout)"
             log.error("%s: this node gives up", self._lost)
             self._publish()
@@ -447,33 +461,20 @@ class Shell:
     def _lost_touch(self, what: str, reason: str) -> None:
         if not self._away:
             self._away_since = time.monotonic()
-            log.warning("etcd is away (%s); nothing is decided until it is back, and workers run on", reason)
         self._away[what] = reason
-        self._publish()
+        self._mind_silence()
 
     def _in_touch(self, what: str) -> None:
         self._pause = _FIRST_PAUSE
-        self._give_up_if_due()
-        if self._away.pop(what, None) is not None and not self._away:
-            log.warning("etcd is back after %.1f s", time.monotonic() - self._away_since)
+        self._mind_silence()
+        if self._away.pop(what, None) is None or self._away:
+            return
+        now = time.monotonic()
+        self._protocol.backend_away(now)
+        if self._outage:
+            self._outage = False
+            log.warning("etcd is back after %.1f s", now - self._away_since)
             self._publish()
-
-
-def _contradicts(known: View, reading: Reading) -> bool:
-    """Whether a reading cannot be of the same history as what was known before it.
-
-    It is behind it, or a key was written at a revision at which something else was known of it. The
-    second tells also where etcd has grown past the revision that this node knew.
-    """
-    if reading.revision < max(known.revisions.values(), default=0):
-        return True
-    for key, seen in reading.found.items():
-        before, revision = known.entries.get(key), known.revisions.get(key, 0)
-        if seen.mod_revision < revision:
-            return True
-        if seen.mod_revision == revision and (before is None or before.record != seen.record):
-            return True
-    return False
 
 
 def _spread(pause: float) -> float:

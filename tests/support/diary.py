@@ -1,7 +1,7 @@
 """What the workers of a job did and when, in their own words: the witness of tests in which agents are hurt.
 
-Each worker appends a line when it starts and when it ends. Times are of the machine's monotonic clock,
-which all its processes share and nobody can set.
+Each worker appends a line when it starts and when it ends, with the time of the machine's monotonic
+clock, which all its processes share, and of its wall clock, to compare with the records in etcd.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ place = {key: int(os.environ[name]) for key, name in numbers.items()}
 
 def note(event):
     entry = {"event": event, "node": os.environ["ELASTIC_NODE_ID"], "pid": os.getpid(),
-             "at": time.clock_gettime(time.CLOCK_MONOTONIC), **place}
+             "at": time.monotonic(), "wall": time.time(), **place}
     fd = os.open(diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(fd, json.dumps(entry).encode() + b"\\n")
     os.close(fd)
@@ -45,12 +45,16 @@ seconds it goes on when it is told to end."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """`event` is start or end; `at` is monotonic seconds; `node` is the node's id, unique to its agent."""
+    """`event` is start or end, `at` is in monotonic seconds and `wall` in those since the epoch.
+
+    `node` is the node's id, unique to its agent.
+    """
 
     event: str
     node: str
     pid: int
     at: float
+    wall: float
     rank: int
     world: int
     round: int

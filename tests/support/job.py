@@ -140,15 +140,20 @@ class Job:
         *,
         nodes: str,
         ttl: int = 2,
+        last_call: int = 1,
         run_id: str | None = None,
         user: str | None = None,
         password: str | None = None,
     ) -> None:
-        """`user` and `password` are the test's own, to look at what is stored; agents get theirs by `start`."""
+        """`user` and `password` are the test's own, to look at what is stored; agents get theirs by `start`.
+
+        With the `run_id` of an earlier one it is another run of that job.
+        """
         self.endpoint = endpoint
         self.directory = directory
         self.nodes = nodes
         self.ttl = ttl
+        self.last_call = last_call
         self.run_id = run_id or f"job-{uuid.uuid4().hex[:10]}"
         unique = uuid.uuid4().hex[:6]  # a job may be run again under its id
         self.stop_file = directory / f"stop-{unique}"
@@ -171,7 +176,7 @@ class Job:
         **env: str,
     ) -> Agent:
         """Start an agent of that node name; `endpoint` is where it finds etcd, if not where others do."""
-        settings = f"ttl={self.ttl},last_call_timeout=1,settle_timeout=0.2,node_name={name}"
+        settings = f"ttl={self.ttl},last_call_timeout={self.last_call},settle_timeout=0.2,node_name={name}"
         argv = [
             f"--nnodes={self.nodes}",
             "--rdzv-backend=etcd",

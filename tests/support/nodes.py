@@ -6,12 +6,14 @@ it takes each world, and joins the next one as soon as it hears that there is or
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from elastic.rendezvous import (
     Standing,
     create_handler,
 )
+from support.etcd import EtcdServer, free_port
 
 TESTS = Path(__file__).resolve().parents[1]
 PATIENCE = 40.0
@@ -174,6 +177,17 @@ def records(client: Client, run_id: str, under: str = "") -> dict[str, Any]:
     return {kv.key.decode()[len(prefix) :]: json.loads(kv.value) for kv in found}
 
 
+@contextlib.contextmanager
+def out_of_sight(server: EtcdServer) -> Iterator[Client]:
+    """Run an ended server where its clients do not find it, for things to happen that they do not see."""
+    port, server.port = server.port, free_port()
+    server.start().wait_ready()
+    with Client([server.endpoint]) as client:
+        yield client
+    server.stop()
+    server.port = port
+
+
 class NodeProcess:
     """A following node in a process of its own, which can be killed. It ends with this one."""
 
@@ -209,6 +223,13 @@ class NodeProcess:
 
     def until_world(self, size: int) -> dict[str, Any]:
         return self.until(lambda each: each.get("world_size") == size, what=f"a world of {size}")
+
+    def pause(self) -> None:
+        """Freezes it, until `resume`."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """Ends it without a goodbye."""

@@ -68,20 +68,40 @@ class Node(_message.Message):
     def __init__(self, schema: _Optional[int] = ..., node_id: _Optional[str] = ..., want: _Optional[_Union[Node.Want, str]] = ..., round: _Optional[int] = ..., rank: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., hostname: _Optional[str] = ..., pid: _Optional[int] = ..., local_world_size: _Optional[int] = ..., role: _Optional[str] = ..., master_port: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., cause: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., written_at: _Optional[str] = ...) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("round", "rank", "local_rank", "exit_code", "message", "final")
+    __slots__ = ("round", "rank", "local_rank", "exit_code", "message", "final", "hostname", "pid", "signal", "error", "traceback", "stderr", "hint", "log", "error_file", "time")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     LOCAL_RANK_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     FINAL_FIELD_NUMBER: _ClassVar[int]
+    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    STDERR_FIELD_NUMBER: _ClassVar[int]
+    HINT_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FILE_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
     round: int
     rank: int
     local_rank: int
     exit_code: int
     message: str
     final: bool
-    def __init__(self, round: _Optional[int] = ..., rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., final: bool = ...) -> None: ...
+    hostname: str
+    pid: int
+    signal: int
+    error: str
+    traceback: str
+    stderr: str
+    hint: str
+    log: str
+    error_file: str
+    time: int
+    def __init__(self, round: _Optional[int] = ..., rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., final: bool = ..., hostname: _Optional[str] = ..., pid: _Optional[int] = ..., signal: _Optional[int] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ..., stderr: _Optional[str] = ..., hint: _Optional[str] = ..., log: _Optional[str] = ..., error_file: _Optional[str] = ..., time: _Optional[int] = ...) -> None: ...
 
 class Round(_message.Message):
     __slots__ = ("schema", "incarnation", "round", "phase", "world", "master_addr", "master_port", "nodes_waiting", "departed", "failures", "cause", "min_nodes", "max_nodes", "written_at")

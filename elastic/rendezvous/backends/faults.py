@@ -68,11 +68,11 @@ class FaultPoints:
     def _stumble(self, step: str) -> None:
         for action, number in (("die", signal.SIGKILL), ("pause", signal.SIGSTOP)):
             if self._due(action, step):
-                log.warning("%s=%s@%s", VARIABLE, action, step)
                 os.kill(os.getpid(), number)
 
     def _due(self, action: str, step: str) -> bool:
         if (action, step) not in self._faults:
             return False
         self._faults.discard((action, step))
+        log.warning("%s=%s@%s", VARIABLE, action, step)
         return True

@@ -58,9 +58,7 @@ def observe(
     names = {s.record.name for s in nodes.values()}
     left |= {m.node_id for m in committed.world if m.node_id not in nodes and m.name in names}  # replaced
     done = (memory.done - present) | {i for i in present if nodes[i].record.want is Want.DONE}
-    missing = {
-        i: max(memory.missing_since.get(i, now), absence_from) for i in sorted(ids - present - left)
-    }
+    missing = {i: max(memory.missing_since.get(i, now), absence_from) for i in sorted(ids - present - left)}
     waiting = frozenset(i for i, s in nodes.items() if i not in ids and s.record.want is Want.WAITING)
     enough = committed.phase is Phase.OPEN and len(joined_nodes(committed, view)) >= rules.min_nodes
     return replace(

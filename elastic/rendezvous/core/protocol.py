@@ -243,9 +243,7 @@ class Protocol:
             return self._unfollow() or Rest()
         if not self._following:
             return FollowNodes()
-        self._memory = observe(
-            self._memory, self.view, self.rules, now, absence_from=self._absence_from
-        )
+        self._memory = observe(self._memory, self.view, self.rules, now, absence_from=self._absence_from)
         return decide(
             self.node_id,
             self.view,

@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 from support.crowd import counts
 from support.etcd import EtcdServer
+from support.nodes import out_of_sight
 
 from elastic.etcd import Client
 from elastic.rendezvous import RendezvousStoreInfo
@@ -210,6 +211,23 @@ def test_a_wait_survives_a_restart(etcd_server: Callable[..., EtcdServer]) -> No
         server.kill()
         server.start().wait_ready()
         store.set("a", "x")
+        thread.join(LONG.total_seconds())
+        assert outcome == [b"x"]
+
+
+def test_a_wait_survives_the_loss_of_history(etcd_server: Callable[..., EtcdServer]) -> None:
+    """The key is set and the history compacted while the store is cut off: no event will tell of it."""
+    server = etcd_server()
+    with Client([server.endpoint]) as client:
+        store = EtcdStore(client, "s/", timeout=LONG)
+        thread, outcome = blocked(lambda: store.get("a"))
+        thread.join(0.2)
+        server.stop()
+        with out_of_sight(server) as unseen:
+            unseen.put(b"s/a", b"x")
+            unseen.put(b"other", b"")
+            unseen.compact(unseen.get_prefix(b"other").revision)
+        server.start().wait_ready()
         thread.join(LONG.total_seconds())
         assert outcome == [b"x"]
 

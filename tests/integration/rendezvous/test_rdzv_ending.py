@@ -235,6 +235,18 @@ def test_other_bounds_are_refused_while_the_job_lives(node: MakeNode) -> None:
     assert other.handler.shutdown()
 
 
+def test_other_bounds_are_refused_while_the_first_nodes_gather(
+    node: MakeNode, client: Client, run_id: str
+) -> None:
+    first = node("2:2")
+    waits = first.join()
+    wait_until(lambda: "round" in records(client, run_id), what="the open round")
+    with pytest.raises(RendezvousStateError, match=r"--nnodes=2:2.*--nnodes=1:1"):
+        node("1:1").handler.next_rendezvous()
+    node("2:2").follow().until_world(2)
+    assert waits.result(PATIENCE).world_size == 2
+
+
 def test_other_bounds_are_taken_once_the_job_is_gone(node: MakeNode) -> None:
     first = node("1:2").follow()
     first.until_world(1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.etcd import wait_until
-from support.nodes import Node, records
+from support.nodes import PATIENCE, Node, records
 
 from elastic.etcd import Client
 from elastic.rendezvous import RendezvousStateError, Standing
@@ -90,6 +90,23 @@ def test_a_running_world_is_not_disturbed(
         each.until(lambda each=each: each.worlds[-1].world_size == 3, what="the next world")  # type: ignore[misc]
         assert each.sizes == [2, 3]
     assert not trap.exists()
+
+
+def test_a_node_whose_own_record_is_garbage_runs_on(
+    node: MakeNode, client: Client, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it reads everything again, as it does when the answer to a transaction is lost."""
+    monkeypatch.setenv("ELASTIC_FAULT", "drop@announce")
+    leader = node("1:2", last_call_timeout=0)
+    monkeypatch.delenv("ELASTIC_FAULT")
+    leader.join().result(PATIENCE)
+    own = f"/elastic/{run_id}/nodes/{leader.id}".encode()
+    wait_until(lambda: records(client, run_id)[f"nodes/{leader.id}"]["want"] == "ACTIVE", what="the world")
+    client.put(own, b"garbage")
+    node("1:2").follow()
+    leader.until_status(lambda status: status.nodes_waiting == 1, what="the announcement")
+    assert leader.handler.status().standing is Standing.CURRENT
+    assert client.get(own) is not None
 
 
 def test_a_strangers_record_is_in_the_way_of_no_later_world(

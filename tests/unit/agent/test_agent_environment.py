@@ -21,6 +21,7 @@ FACTS = JobFacts(
     max_restarts=3,
     uses_agent_store=False,
     shutdown_timeout=30.0,
+    node_failures=1,
 )
 RANKS = WorkerRanks(local_rank=0, rank=3, world_size=4, role_rank=2, role_world_size=3)
 
@@ -46,6 +47,7 @@ def test_the_complete_set() -> None:
         "ELASTIC_RUN_ID": "job-1",
         "ELASTIC_ROUND": "7",
         "ELASTIC_NODE_ID": "host-123-abc",
+        "ELASTIC_NODE_FAILURES": "1",
         "ELASTIC_SHUTDOWN_TIMEOUT": "30",
     }
 

@@ -16,14 +16,26 @@ SCENES = [
         phase=phase,
         workers=workers,
         status=RendezvousStatus(standing=standing, reason="why", nodes_waiting=waiting),
-        signal=signal,
+        ordered_out=ordered,
         failures=failures,
         max_restarts=1,
         shares_failures=shares,
+        # A scene has a use for these in one phase only, so they need not vary together.
         waited_enough=enough,
+        ready_to_stop=enough,
+        gives_notice=notice,
+        acknowledged=notice,
     )
-    for phase, workers, standing, waiting, signal, failures, shares, enough in itertools.product(
-        Phase, WorkerState, Standing, (0, 2), (0, 15), (0, 1, 2), (False, True), (False, True)
+    for phase, workers, standing, waiting, ordered, failures, shares, enough, notice in itertools.product(
+        Phase,
+        WorkerState,
+        Standing,
+        (0, 2),
+        (False, True),
+        (0, 1, 2),
+        (False, True),
+        (False, True),
+        (False, True),
     )
 ]
 
@@ -31,9 +43,11 @@ SCENES = [
 def expected(scene: Scene) -> Move:
     """The rows of the module's table, the first that fits."""
     standing = scene.status.standing
-    running = scene.phase is Phase.RUNNING
+    running = scene.phase is not Phase.BARRIER
+    noticed = scene.phase is Phase.NOTICE
+    answered = noticed and scene.acknowledged
     rows = [
-        (scene.signal > 0, Move.LEAVE),
+        (scene.ordered_out, Move.LEAVE),
         (standing is Standing.CLOSED, Move.END),
         (standing is Standing.EVICTED, Move.END),
         (standing is Standing.LOST, Move.END),
@@ -41,12 +55,17 @@ def expected(scene: Scene) -> Move:
         (not running and scene.waited_enough, Move.FINISH),
         (not running, Move.STAY),
         (
-            scene.workers is WorkerState.FAILED and not scene.shares_failures and scene.failures >= 1,
+            scene.workers is WorkerState.FAILED
+            and not answered
+            and not scene.shares_failures
+            and scene.failures >= 1,
             Move.FAIL,
         ),
-        (scene.workers is WorkerState.FAILED, Move.RETRY),
+        (scene.workers is WorkerState.FAILED and not answered, Move.RETRY),
         (standing is Standing.SUPERSEDED, Move.REGROUP),
-        (scene.workers is WorkerState.SUCCEEDED, Move.SUCCEED),
+        (scene.workers is WorkerState.SUCCEEDED and not answered, Move.SUCCEED),
+        (noticed, Move.REGROUP if scene.ready_to_stop else Move.STAY),
+        (scene.status.nodes_waiting > 0 and scene.gives_notice, Move.NOTIFY),
         (scene.status.nodes_waiting > 0, Move.REGROUP),
         (True, Move.STAY),
     ]
@@ -54,7 +73,7 @@ def expected(scene: Scene) -> Move:
 
 
 def test_every_scene() -> None:
-    assert len(SCENES) == 2 * 7 * 5 * 2 * 2 * 3 * 2 * 2
+    assert len(SCENES) == 3 * 7 * 5 * 2 * 2 * 3 * 2 * 2 * 2
     wrong = [(scene, decide(scene)) for scene in SCENES if decide(scene).move is not expected(scene)]
     assert wrong == []
 
@@ -106,6 +125,20 @@ def test_a_decision_says_how_many_wait() -> None:
         # An outage is no reason to do anything.
         (with_status(connected=False), Move.STAY),
         (replace(HEALTHY, workers=WorkerState.UNHEALTHY), Move.STAY),
+        # Who waited may be gone again: a worker that has acknowledged waits to be stopped all the same.
+        (replace(HEALTHY, phase=Phase.NOTICE, acknowledged=True, ready_to_stop=True), Move.REGROUP),
+        # Peers that have been stopped already make a worker fail that has saved: no failure.
+        (
+            replace(
+                HEALTHY,
+                phase=Phase.NOTICE,
+                workers=WorkerState.FAILED,
+                acknowledged=True,
+                ready_to_stop=True,
+            ),
+            Move.REGROUP,
+        ),
+        (replace(HEALTHY, phase=Phase.NOTICE, workers=WorkerState.FAILED), Move.RETRY),
     ],
 )
 def test_what_comes_first(scene: Scene, move: Move) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elastic.agent.server.waiting import Doorbell, Signals, wait
+from elastic.agent.server.waiting import Doorbell, Orders, Signals, wait
 
 
 @pytest.fixture
@@ -132,3 +132,31 @@ def test_outside_the_main_thread_it_says_so(bell: Doorbell, caplog: pytest.LogCa
     thread.join()
     assert signal.getsignal(signal.SIGUSR1) is before
     assert "main thread" in caplog.text
+
+
+def test_news_are_kept_apart_from_what_ends_the_agent(bell: Doorbell) -> None:
+    with Signals([signal.SIGUSR1], bell, passing=[signal.SIGUSR1, signal.SIGUSR2]) as signals:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert (signals.received, list(signals.news)) == ([signal.SIGUSR1], [signal.SIGUSR2])
+        assert rings(bell)
+
+
+def test_orders_are_heeded_once() -> None:
+    orders = Orders(Doorbell())
+    assert not orders.heed()
+    orders.stop()
+    assert (orders.heed(), orders.heed(), orders.count, orders.name) == (True, False, 1, "stop()")
+    orders.signals.received.append(signal.SIGHUP)
+    assert (orders.heed(), orders.heed(), orders.count, orders.name) == (True, False, 2, "SIGHUP")
+    orders.close()
+    orders.stop()
+    assert orders.heed()
+
+
+def test_a_stop_rings_from_any_thread(bell: Doorbell) -> None:
+    orders = Orders(bell)
+    thread = threading.Thread(target=orders.stop)
+    thread.start()
+    thread.join()
+    assert rings(bell)

@@ -42,6 +42,16 @@ failures = st.builds(
     exit_code=st.integers(-(2**31), 2**31 - 1),
     message=text,
     final=st.booleans(),
+    hostname=text,
+    pid=u32,
+    signal=u32,
+    error=text,
+    traceback=text,
+    stderr=text,
+    hint=text,
+    log=text,
+    error_file=text,
+    time=u32,
 )
 members = st.builds(
     Member, node_id=word, name=text, address=text, hostname=text, local_world_size=positive, role=text
@@ -201,7 +211,18 @@ def test_a_record_reads_well() -> None:
 
 
 def test_a_node_that_failed_says_how() -> None:
-    failure = Failure(round=2, rank=5, local_rank=1, exit_code=137, message="killed", final=True)
+    failure = Failure(
+        round=2,
+        rank=5,
+        local_rank=1,
+        exit_code=137,
+        message="killed",
+        final=True,
+        hostname="b",
+        pid=7,
+        signal=9,
+        stderr="one\ntwo",
+    )
     written = json.loads(encode(TERMINAL.__class__(**_fields(TERMINAL), failure=failure), written_at=STAMP))
     assert written["failure"] == {
         "round": 2,
@@ -210,6 +231,16 @@ def test_a_node_that_failed_says_how() -> None:
         "exitCode": 137,
         "message": "killed",
         "final": True,
+        "hostname": "b",
+        "pid": 7,
+        "signal": 9,
+        "error": "",
+        "traceback": "",
+        "stderr": "one\ntwo",
+        "hint": "",
+        "log": "",
+        "errorFile": "",
+        "time": 0,
     }
 
 
