@@ -55,10 +55,11 @@ TELLING_SECONDS = 0.5
 class Line:
     """The channel to one endpoint, and its health as the pool sees it."""
 
-    __slots__ = ("_stubs", "channel", "endpoint", "failures", "passed_over_until", "probe")
+    __slots__ = ("_stubs", "channel", "endpoint", "failures", "passed_over_until", "probe", "reserve")
 
-    def __init__(self, endpoint: Endpoint, channel: grpc.Channel) -> None:
+    def __init__(self, endpoint: Endpoint, channel: grpc.Channel, *, reserve: bool = False) -> None:
         self.endpoint = endpoint
+        self.reserve = reserve
         self.channel = channel
         self.failures = 0
         self.passed_over_until = 0.0
@@ -84,6 +85,7 @@ class Pool:
     def __init__(self, endpoints: Sequence[Endpoint], *, tls: Tls | None) -> None:
         self._lock = threading.Lock()
         self._closed = False
+        self._tls = tls
         self._lines = [Line(endpoint, _open(endpoint, tls=tls)) for endpoint in endpoints]
         # Clients spread over the members; each stays with the one that works.
         random.shuffle(self._lines)
@@ -94,6 +96,19 @@ class Pool:
     def lines(self) -> tuple[Line, ...]:
         """Every line, the one that `pick` prefers first."""
         return tuple(self._lines)
+
+    def open(self, endpoint: Endpoint) -> Line:
+        """A line of reserve, which is not in the pool: `adopt` it or close its channel."""
+        return Line(endpoint, _open(endpoint, tls=self._tls), reserve=True)
+
+    def adopt(self, line: Line) -> None:
+        """Takes a line of reserve in: it is picked while no other line is in good standing."""
+        with self._lock:
+            wanted = not self._closed and line.endpoint not in {each.endpoint for each in self._lines}
+            if wanted:
+                self._lines = [*self._lines, line]
+        if not wanted:
+            line.channel.close()
 
     def pick(self) -> Line:
         """The line to use now: the first one in good standing, or else the one that is due next."""
@@ -121,13 +136,14 @@ class Pool:
     def failed(self, line: Line) -> None:
         """The line did not answer: pass it over for a while, longer each time, and probe it."""
         with self._lock:
-            if self._closed:
+            if self._closed or line not in self._lines:
                 return
             step = min(line.failures, len(_BACKOFF_SECONDS) - 1)
             line.failures += 1
             line.passed_over_until = time.monotonic() + _BACKOFF_SECONDS[step] * jitter(0.8, 1.2)
-            # A new list, for `pick` looks at its head without the lock.
-            self._lines = [*(other for other in self._lines if other is not line), line]
+            # A new list, for `pick` looks at its head without the lock. Those of reserve stay behind.
+            rest = [other for other in self._lines if other is not line]
+            self._lines = sorted([*rest, line], key=lambda each: each.reserve)
             if line.probe is not None:
                 return
             probe = line.unary(wire.STATUS).future(

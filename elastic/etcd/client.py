@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from elastic.etcd import diagnosis, errors, wire
+from elastic.etcd import diagnosis, errors, members, wire
 from elastic.etcd import lease as leases
 from elastic.etcd._pb import etcd_pb2 as pb
 from elastic.etcd.calls import Caller, Repeat
@@ -318,6 +318,17 @@ class Client:
             wire.MEMBER_LIST, pb.MemberListRequest(linearizable=True), repeat=Repeat.READ, timeout=timeout
         )
         return tuple(map(wire.member, response.members))
+
+    def sync(self, *, timeout: float | None = None) -> tuple[Endpoint, ...]:
+        """Takes the members that no endpoint names in as a reserve; returns every endpoint in use then.
+
+        They are used only while none of the endpoints given is in good standing, and stay until `close`. An
+        address that does not answer at once as the member that claims it is left out, until the next call.
+        Raises as `member_list` does; what was in use stays in use.
+        """
+        secure = self._tls is not None or self.endpoints[0].secure
+        members.sync(self._caller, self.endpoints, secure=secure, timeout=timeout)
+        return tuple(line.endpoint for line in self._caller.pool.lines())
 
     def check(self, *, timeout: float | None = None, keys: Keys | None = None) -> None:
         """Proves that the endpoints are a usable etcd, or raises the one error that says why they are not.

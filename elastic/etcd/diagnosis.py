@@ -185,6 +185,8 @@ def _require_one_cluster(caller: Caller, *, remaining: float) -> None:
     seconds = max(min(remaining / len(lines), _LOOK_SECONDS), 0.05)
     clusters: dict[int, str] = {}
     for line in lines:
+        if line.failures:
+            continue
         try:
             answer = caller.pool.call(line, wire.STATUS, pb.StatusRequest(), timeout=seconds, metadata=())
         except errors.ClientClosed:

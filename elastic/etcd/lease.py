@@ -108,31 +108,34 @@ class LeaseKeeper:
             return 0.0
         return max(self._expires_at - time.monotonic(), 0.0)
 
-    def close(self, *, revoke: bool = True, timeout: float = 5.0) -> None:
+    def close(self, *, revoke: bool = True, timeout: float = 5.0) -> bool:
         """Stops keeping the lease; with `revoke`, ends it, so that its keys go now. Idempotent.
 
         Takes at most about `timeout` seconds. A lease that cannot be revoked ends by itself after its `ttl`.
+        Returns whether this call has seen it end.
         """
         if self._caller.forked:
-            return
+            return False
         with self._lock:
             first = not self._stop.is_set()
             self._stop.set()
         deadline = time.monotonic() + timeout
-        if first and revoke:
-            self._end(timeout=timeout)
+        ended = first and revoke and self._end(timeout=timeout)
         if self._thread is not threading.current_thread():
             self._thread.join(max(deadline - time.monotonic(), 0.1))
+        return ended
 
-    def _end(self, *, timeout: float) -> None:
+    def _end(self, *, timeout: float) -> bool:
         try:
             revoke(self._caller, self.id, timeout=timeout)
         except errors.ClientClosed:
-            return
+            return False
         except errors.EtcdError as error:
             log.warning(
                 "lease %x could not be revoked and ends by itself within %d s: %s", self.id, self.ttl, error
             )
+            return False
+        return True
 
     def _run(self) -> None:
         try:

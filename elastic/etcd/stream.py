@@ -18,10 +18,11 @@ from elastic.etcd import errors, wire
 from elastic.etcd._pb import etcd_pb2 as pb
 from elastic.etcd.channels import Line, Metadata, Pool
 
-# Seconds of silence before the server is asked, and seconds it then has to answer. Progress revisions are
-# not used for anything: those of older servers may be ahead of events still to come.
-SILENCE = 3.0
-PATIENCE = 3.0
+# Seconds of silence before the server is asked, and seconds it then has to answer. Together they are how
+# long a frozen member may hold up news: less than the 5 s in which a node should have joined. Progress
+# revisions are not used for anything: those of older servers may be ahead of events still to come.
+SILENCE = 2.0
+PATIENCE = 1.5
 
 
 class WatchStream:

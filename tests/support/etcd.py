@@ -104,6 +104,8 @@ class EtcdServer:
         self.port = port or free_port()
         self.directory = directory / name
         self.log = directory / f"{name}.log"
+        # Where it tells others that its clients find it; None: where they do.
+        self.advertised: str | None = None
         self._arguments = list(arguments)
         self._peers = peers or {name: free_port()}
         self._process: subprocess.Popen[bytes] | None = None
@@ -132,7 +134,7 @@ class EtcdServer:
             f"--name={self.name}",
             f"--data-dir={self.directory}",
             f"--listen-client-urls={self.url}",
-            f"--advertise-client-urls={self.url}",
+            f"--advertise-client-urls={self.advertised or self.url}",
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             "--initial-cluster="

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -117,7 +117,13 @@ class Agent:
 
     def wait(self) -> int:
         """Wait for the end; the exit code as a shell would show it."""
-        code = self.process.wait(PATIENCE)
+        try:
+            code = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            # Where it hangs is in what it says of this, if it has Python's fault handler.
+            self.send(signal.SIGABRT)
+            self._reader.join(5)
+            raise AssertionError(f"{self.name} has not ended within {PATIENCE:g} s\n{self.text}") from None
         self._reader.join(PATIENCE)
         return code if code >= 0 else 128 - code
 
@@ -191,7 +197,13 @@ class Job:
         return agent
 
     def start_diarist(
-        self, name: str, *, linger: float = 0.0, conf: str = "", endpoint: str = "", **env: str
+        self,
+        name: str,
+        *,
+        linger: float = 0.0,
+        conf: str = "",
+        endpoint: str = "",
+        env: Mapping[str, str] | None = None,
     ) -> Agent:
         """Start an agent whose one worker keeps the job's diary, without any restart to spend.
 
@@ -199,7 +211,9 @@ class Job:
         """
         script = self.script(DIARIST, "diarist.py")
         arguments = (script, str(self.stop_file), str(self.diary.path), str(linger))
-        return self.start(name, *arguments, flags=("--max-restarts=0",), conf=conf, endpoint=endpoint, **env)
+        flags = ("--max-restarts=0",)
+        variables = {"PYTHONFAULTHANDLER": "1", **(env or {})}
+        return self.start(name, *arguments, flags=flags, conf=conf, endpoint=endpoint, **variables)
 
     def finish(self) -> None:
         """Let the sleeping workers end well."""

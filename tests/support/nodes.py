@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -66,6 +67,7 @@ class Node:
         self.handler: RendezvousHandler = create_handler(parameters(endpoint, run_id, nnodes, **conf))
         self.changed = threading.Condition()
         self.worlds: list[RendezvousInfo] = []
+        self.join_seconds: list[float] = []
         self.statuses: list[RendezvousStatus] = []
         self.error: RendezvousError | None = None
         self.ended: RendezvousStatus | None = None
@@ -109,8 +111,10 @@ class Node:
     def _follow(self) -> None:
         try:
             while not self._closing:
+                started = time.monotonic()
                 info = self.handler.next_rendezvous()
                 with self.changed:
+                    self.join_seconds.append(time.monotonic() - started)
                     self.worlds.append(info)
                     self.changed.notify_all()
                 self.handler.workers_started()
