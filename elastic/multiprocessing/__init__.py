@@ -1,10 +1,13 @@
 """Worker processes: started, watched, stopped to the last descendant, with their output and their errors.
 
 Start with :func:`start_processes`. The layers, from values to processes: ``redirects``, ``escalation``,
-``lines`` and ``results`` are pure; ``logs``, ``console``, ``tail``, ``workers``, ``subreaper`` and
-``stopping`` each touch one thing; ``pump`` is a thread over them; ``contexts`` joins it all.
+``affinity``, ``lines`` and ``results`` are pure; ``logs``, ``log_file``, ``console``, ``tail``, ``topology``,
+``workers``, ``notify``, ``stacks``, ``subreaper`` and ``stopping`` each touch one thing; ``pump`` is a thread
+over them; ``contexts`` joins it all. ``function_worker``, ``fork_server`` and ``stack_signal`` run inside
+workers.
 """
 
+from elastic.multiprocessing.affinity import AffinityMode, NumaOptions
 from elastic.multiprocessing.api import (
     DefaultLogsSpecs,
     LogsDest,
@@ -26,15 +29,18 @@ from elastic.multiprocessing.errors import (
     exit_code_for,
     record,
 )
+from elastic.multiprocessing.stack_signal import register_stack_dump
 from elastic.multiprocessing.subreaper import become_subreaper
 
 __all__ = [
+    "AffinityMode",
     "ChildFailedError",
     "DefaultLogsSpecs",
     "ErrorHandler",
     "LogsDest",
     "LogsSpecs",
     "MultiprocessContext",
+    "NumaOptions",
     "PContext",
     "ProcessFailure",
     "Redirects",
@@ -45,6 +51,7 @@ __all__ = [
     "become_subreaper",
     "exit_code_for",
     "record",
+    "register_stack_dump",
     "start_processes",
     "to_map",
 ]

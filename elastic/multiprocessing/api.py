@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from elastic.multiprocessing.affinity import NumaOptions
 from elastic.multiprocessing.contexts import PContext, SubprocessContext
+from elastic.multiprocessing.fork_context import ForkContext
 from elastic.multiprocessing.function_context import MultiprocessContext
 from elastic.multiprocessing.logs import DefaultLogsSpecs, LogsDest, LogsSpecs
 from elastic.multiprocessing.redirects import Redirects, Std, to_map
@@ -25,7 +27,7 @@ __all__ = [
     "to_map",
 ]
 
-_START_METHODS = ("spawn", "fork", "forkserver")
+_KINDS = {"spawn": MultiprocessContext, "fork": ForkContext, "forkserver": ForkContext}
 
 
 def start_processes(
@@ -36,7 +38,9 @@ def start_processes(
     logs_specs: LogsSpecs | None = None,
     log_line_prefixes: Mapping[int, str] | None = None,
     start_method: str = "spawn",
+    numa_options: NumaOptions | None = None,
     *,
+    dump_stacks: bool = False,
     duplicate_stdout_filters: Sequence[str] | None = None,
     duplicate_stderr_filters: Sequence[str] | None = None,
 ) -> PContext:
@@ -53,14 +57,18 @@ def start_processes(
         logs_specs: Where output goes; by default only error files are kept, in a temporary directory.
         log_line_prefixes: What each teed line begins with, by local rank; by default
             ``[<name><local_rank>]:``.
-        start_method: How a function is started. Only ``spawn``: in a fresh interpreter. No meaning for a
-            command.
+        start_method: How a function is started: ``spawn``, in a fresh interpreter for each worker; ``fork``
+            or ``forkserver``, both by forking from one fresh interpreter that has imported the
+            function's module. They never copy this process, but make it a subreaper until the workers are
+            born. No meaning for a command.
+        numa_options: Which CPUs to bind workers to, before they run; by default none.
+        dump_stacks: Whether workers that are stopped are asked for the stacks of their threads before;
+            see :mod:`elastic.multiprocessing.stacks`.
         duplicate_stdout_filters: Teed lines that contain one of these also go to one file for all ranks.
         duplicate_stderr_filters: The same for stderr.
 
     Raises:
-        ValueError: ``args`` is a text, the local ranks aren't 0 to n-1, or the start method is unknown or
-            not offered.
+        ValueError: ``args`` is a text, the local ranks aren't 0 to n-1, or the start method is unknown.
         pickle.PicklingError: The function or an argument can't be handed to another process.
         OSError: A worker can't be started. None is left then.
         RuntimeError: This system lacks something that is needed.
@@ -73,16 +81,9 @@ def start_processes(
     per_rank = dict(args) if isinstance(args, Mapping) else dict.fromkeys(range(nprocs), tuple(args))
     _check_ranks("envs", envs, nprocs)
     _check_ranks("args", per_rank, nprocs)
-    if start_method not in _START_METHODS:
-        raise ValueError(f"the start method {start_method!r} is unknown: use 'spawn'")
-    kind: type[PContext] = SubprocessContext
-    if not isinstance(entrypoint, str):
-        if start_method != "spawn":
-            raise ValueError(
-                f"the start method {start_method!r} isn't offered: it copies a process whose threads (gRPC "
-                "has some) don't exist in the copy; use 'spawn'"
-            )
-        kind = MultiprocessContext
+    if start_method not in _KINDS:
+        raise ValueError(f"the start method {start_method!r} is unknown: use one of {', '.join(_KINDS)}")
+    kind: type[PContext] = SubprocessContext if isinstance(entrypoint, str) else _KINDS[start_method]
     context = kind(
         name,
         entrypoint,
@@ -90,8 +91,10 @@ def start_processes(
         envs,
         DefaultLogsSpecs() if logs_specs is None else logs_specs,
         log_line_prefixes,
+        dump_stacks=dump_stacks,
         duplicate_stdout_filters=duplicate_stdout_filters,
         duplicate_stderr_filters=duplicate_stderr_filters,
+        numa_options=numa_options,
     )
     context.start()
     return context

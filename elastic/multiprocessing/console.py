@@ -5,11 +5,13 @@ as fits without blocking. It changes no flag of the descriptor, which other proc
 no thread: :mod:`elastic.multiprocessing.pump` calls it.
 """
 
+import itertools
 import os
 import select
 import socket
 import stat
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 
 QUEUE_LIMIT = 8 * 1024 * 1024
@@ -19,6 +21,7 @@ STALL_SECONDS = 2.0
 """A full console that takes nothing for so long is blocked rather than slow."""
 
 _CHUNK = 64 * 1024
+_MOST_PIECES = 64  # in one call: well below what the system takes
 _SAFE_CHUNK = 4096  # PIPE_BUF: poll() promises room for this much
 
 
@@ -27,7 +30,7 @@ class Console:
 
     def __init__(self, fd: int, limit: int = QUEUE_LIMIT) -> None:
         self._limit = limit
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[memoryview] = deque()
         self._size = 0
         self._socket: socket.socket | None = None
         self._fd = -1
@@ -69,24 +72,26 @@ class Console:
         """The descriptor to wait on for room; -1 if the console is gone."""
         return self._fd
 
-    def put(self, data: bytes) -> None:
+    def put(self, data: bytes | memoryview) -> None:
         """Queue bytes, however much waits already."""
-        if self._fd >= 0 and data:
-            self._queue.append(data)
+        if self._fd >= 0 and len(data):
+            self._queue.append(memoryview(data))
             self._size += len(data)
 
-    def put_line(self, line: bytes, *, kept_in: str) -> None:
-        """Queue a line that a file holds too. While the console is blocked it is counted instead."""
+    def put_lines(self, pieces: Iterable[bytes | memoryview], *, kept_in: str) -> None:
+        """Queue pieces of whole lines that a file holds too. While it is blocked they are counted instead."""
         if self.is_blocked or self._skipped:
-            self._skipped[kept_in] = self._skipped.get(kept_in, 0) + 1
+            count = sum(bytes(piece).count(b"\n") for piece in pieces)
+            self._skipped[kept_in] = self._skipped.get(kept_in, 0) + count
         else:
-            self.put(line)
+            for piece in pieces:
+                self.put(piece)
 
     def write(self, now: float) -> None:
         """Write what fits; ``now`` is monotonic. Skipped lines are told of once there is room again."""
         while self._queue and self._fd >= 0:
             try:
-                written = self._write_some(self._next_chunk())
+                written = self._write_some()
             except BlockingIOError:
                 written = 0
             except OSError:  # the reader is gone: nobody will ever see it
@@ -116,29 +121,23 @@ class Console:
         self._skipped.clear()
         self._size = 0
 
-    def _next_chunk(self) -> bytes:
-        if len(self._queue[0]) < _CHUNK and len(self._queue) > 1:
-            merged = bytearray()
-            while self._queue and len(merged) < _CHUNK:
-                merged += self._queue.popleft()
-            self._queue.appendleft(bytes(merged))
-        return self._queue[0]
-
-    def _write_some(self, data: bytes) -> int:
-        view = memoryview(data)
+    def _write_some(self) -> int:
         if self._socket is not None:
-            return self._socket.send(view[:_CHUNK], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            return self._socket.send(self._queue[0][:_CHUNK], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         if self._is_own_description:
-            return os.write(self._fd, view[:_CHUNK])
+            return os.writev(self._fd, list(itertools.islice(self._queue, _MOST_PIECES)))
         poll = select.poll()
         poll.register(self._fd, select.POLLOUT)
-        return os.write(self._fd, view[:_SAFE_CHUNK]) if poll.poll(0) else 0
+        return os.write(self._fd, self._queue[0][:_SAFE_CHUNK]) if poll.poll(0) else 0
 
     def _forget(self, count: int) -> None:
         self._size -= count
-        head = self._queue.popleft()
-        if count < len(head):
-            self._queue.appendleft(head[count:])
+        while count:
+            head = self._queue.popleft()
+            if count < len(head):
+                self._queue.appendleft(head[count:])
+                return
+            count -= len(head)
 
 
 def is_same_file(first: int, second: int) -> bool:

@@ -17,15 +17,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from elastic.multiprocessing.affinity import NumaOptions
+from elastic.multiprocessing.binding import plan_bindings
 from elastic.multiprocessing.errors import ProcessFailure
 from elastic.multiprocessing.errors.error_file import ERROR_FILE_VARIABLE
 from elastic.multiprocessing.errors.failures import FAILURE_CODE
 from elastic.multiprocessing.logs import LogsSpecs
+from elastic.multiprocessing.notify import notify
 from elastic.multiprocessing.output import Output
 from elastic.multiprocessing.results import Outcomes, RunProcsResult
+from elastic.multiprocessing.stack_signal import STACKS_FILE_VARIABLE
+from elastic.multiprocessing.stacks import StackDump, remove_empty, stack_files
 from elastic.multiprocessing.stopping import Stopping
 from elastic.multiprocessing.subreaper import collect_orphans
-from elastic.multiprocessing.workers import Command, Worker, require_kernel_support
+from elastic.multiprocessing.workers import Command, StartedWorker, Worker, require_kernel_support
 from elastic.utils.tether import Process, Tether, find_members
 
 logger = logging.getLogger(__name__)
@@ -47,6 +52,9 @@ class PContext(ABC):
             ``[<name><local_rank>]:``.
         duplicate_stdout_filters: Teed lines that contain one of these also go to one file for all ranks.
         duplicate_stderr_filters: The same for stderr.
+        numa_options: Which CPUs to bind workers to, before they run; by default none.
+        dump_stacks: Whether workers are asked for the stacks of their threads before they are asked to end,
+            which takes up to half a second, or some seconds more with ``py-spy``.
     """
 
     def __init__(
@@ -60,6 +68,8 @@ class PContext(ABC):
         *,
         duplicate_stdout_filters: Sequence[str] | None = None,
         duplicate_stderr_filters: Sequence[str] | None = None,
+        numa_options: NumaOptions | None = None,
+        dump_stacks: bool = False,
     ) -> None:
         self.name = name
         self.entrypoint = entrypoint
@@ -78,6 +88,9 @@ class PContext(ABC):
             stdout_filters=tuple(duplicate_stdout_filters or ()),
             stderr_filters=tuple(duplicate_stderr_filters or ()),
         )
+        self._numa_options = numa_options
+        self._stack_files = stack_files(self.error_files) if dump_stacks else {}
+        self._bindings: dict[int, frozenset[int]] = {}
         self._workers: dict[int, Worker] = {}
         self._by_pidfd: dict[int, Worker] = {}
         self._tether: Tether | None = None
@@ -104,6 +117,18 @@ class PContext(ABC):
         """
         return None
 
+    def _launch(self, tether: Tether, epoll: select.epoll) -> None:
+        """Start the workers. A kind whose workers are born later gives them to :meth:`_add` then.
+
+        Raises:
+            OSError: One can't be started.
+        """
+        for rank in sorted(self.envs):
+            self._start_worker(rank, tether, epoll)
+
+    def _look_for_births(self, tether: Tether, epoll: select.epoll) -> None:  # noqa: B027 - most are born at once
+        """Give workers that have been born meanwhile to :meth:`_add`. Called on events of nobody else."""
+
     def _release(self) -> None:  # noqa: B027 - a kind of worker need not hold anything
         """Close what :meth:`_command` opened. Called once, when the group is over."""
 
@@ -122,11 +147,11 @@ class PContext(ABC):
             raise RuntimeError(f"the workers of {self.name!r} were started before: make another context")
         require_kernel_support()
         self.is_started = True
+        self._bindings = plan_bindings(self._numa_options, self.envs, os.environ)
         self._epoll = select.epoll()
         try:
             self._tether = Tether.start()
-            for rank in sorted(self.envs):
-                self._start_worker(rank, self._tether, self._epoll)
+            self._launch(self._tether, self._epoll)
             self._output.start()
             progress = self._output.fileno()
             if progress is not None:
@@ -136,12 +161,33 @@ class PContext(ABC):
             raise
 
     def _start_worker(self, rank: int, tether: Tether, epoll: select.epoll) -> None:
-        environment = {**os.environ, **self.envs[rank], **tether.environment}
-        # Set even if empty: the file of a launcher further out isn't this worker's to write.
-        environment[ERROR_FILE_VARIABLE] = self.error_files.get(rank, "")
+        environment = {**os.environ, **self._own_environment(rank), **tether.environment}
         with self._output.targets(rank) as (stdout, stderr):
-            worker = Worker(rank, self._command(rank), environment=environment, stdout=stdout, stderr=stderr)
-        self._workers[rank] = worker
+            worker = StartedWorker(
+                rank,
+                self._command(rank),
+                environment=environment,
+                stdout=stdout,
+                stderr=stderr,
+                cpus=self._bindings.get(rank, ()),
+            )
+        self._add(worker, tether, epoll)
+
+    def _own_environment(self, rank: int) -> dict[str, str]:
+        """What a worker's environment has on top of this process's own."""
+        # Set even if empty: the files of a launcher further out aren't this worker's to write.
+        return {
+            **self.envs[rank],
+            ERROR_FILE_VARIABLE: self.error_files.get(rank, ""),
+            STACKS_FILE_VARIABLE: self._stack_files.get(rank, ""),
+        }
+
+    def _add(self, worker: Worker, tether: Tether, epoll: select.epoll) -> None:
+        """Take a worker that runs, or that ended before it began."""
+        self._workers[worker.local_rank] = worker
+        if worker.exitcode is not None:
+            self._note_end(worker)
+            return
         self._by_pidfd[worker.pidfd] = worker
         epoll.register(worker.pidfd, select.EPOLLIN)
         tether.hold(worker.pid)
@@ -149,8 +195,30 @@ class PContext(ABC):
     # -- the non-blocking interface ----------------------------------------------------------------
 
     def pids(self) -> dict[int, int]:
-        """Return the process id of each started worker, by local rank."""
+        """Return the process id of each worker, by local rank; a forked one has none at first."""
+        self.advance()
         return {rank: worker.pid for rank, worker in self._workers.items()}
+
+    def running(self) -> set[int]:
+        """Return the local ranks of the workers that have not ended."""
+        return self.envs.keys() - {
+            rank for rank, worker in self._workers.items() if worker.exitcode is not None
+        }
+
+    def notify(self, number: int) -> set[int]:
+        """Send a signal that is only news to each running worker that catches it; it stops nobody.
+
+        Only the worker itself gets it, not what it started. One that doesn't catch the signal would die of
+        it, as every process does that is still starting, so it is left out.
+
+        Returns:
+            The local ranks that were left out.
+        """
+        running = self.running()
+        if self._is_stopped or self._stopping is not None:
+            return running
+        told = {rank for rank, worker in self._workers.items() if notify(worker.pid, worker.pidfd, number)}
+        return running - told
 
     def fileno(self) -> int:
         """A descriptor that is readable when something happened: call :meth:`poll` or :meth:`advance`.
@@ -193,9 +261,9 @@ class PContext(ABC):
     def stop(self, death_sig: int = signal.SIGTERM, timeout: float = 30.0) -> None:
         """Begin to end the group; :meth:`advance` does the rest. It also sweeps a group that has ended.
 
-        Every process of every worker gets the signal now, and is killed after ``timeout`` seconds. A
-        worker that ends badly from now on is a victim, no failure. Called again with a shorter timeout it
-        hurries; it never gives more time than it did before.
+        Every process of every worker gets the signal now, or once stacks are written where that was wished
+        for, and is killed after ``timeout`` seconds. A worker that ends badly from now on is a victim, no
+        failure. Called again with a shorter timeout it hurries; it never gives more time than before.
         """
         if self._is_stopped:
             return
@@ -210,18 +278,24 @@ class PContext(ABC):
             self._stopping.hurry(death_sig, timeout, now)
             return
         self._take_events()  # who has failed by now has failed by itself
-        self._stopped_ranks = {rank for rank, worker in self._workers.items() if worker.exitcode is None}
-        tether = self._tether
+        self._stopped_ranks = self.running()
+        tether, dump = self._tether, None
         since, skipped = tether.since, (tether.pid,)
 
         def find() -> list[Process]:
             return find_members(tether.holds, tether.id, since=since, excluding=skipped)
 
-        self._stopping = Stopping(find, self._epoll, death_signal=death_sig, grace=timeout, now=now)
+        if self._stack_files and death_sig != signal.SIGKILL and timeout > 0:
+            environment = {**os.environ, **tether.environment}
+            workers = self._by_pidfd.values()
+            dump = StackDump(workers, self._stack_files, self._epoll, environment=environment, now=now)
+        self._stopping = Stopping(
+            find, self._epoll, death_signal=death_sig, grace=timeout, now=now, dump=dump
+        )
 
     def advance(self) -> None:
         """Perform the steps that are due. It never blocks, and calling it too often does no harm."""
-        if self._is_stopped or self._epoll is None:
+        if self._is_stopped or self._epoll is None or self._tether is None:
             return
         self._take_events()
         if self._stopping is None:
@@ -231,6 +305,7 @@ class PContext(ABC):
         if not self._stopping.is_over:
             return
         if self._finish_by is None:
+            self._look_for_births(self._tether, self._epoll)
             for worker in list(self._by_pidfd.values()):
                 self._note_exit(worker, self._epoll)
             # Room beyond the pump's own deadline, so that only a stuck file system ever outlives it.
@@ -294,13 +369,14 @@ class PContext(ABC):
     # -- inside ------------------------------------------------------------------------------------
 
     def _take_events(self) -> None:
-        if self._epoll is None:
+        if self._epoll is None or self._tether is None:
             return
         for fd, _ in self._epoll.poll(0):
             if fd in self._by_pidfd:
                 self._note_exit(self._by_pidfd[fd], self._epoll)
             elif self._stopping is None or not self._stopping.note(fd):
                 self._output.acknowledge()
+                self._look_for_births(self._tether, self._epoll)
         now = time.monotonic()
         for rank, ended_at in self._outcomes.unsettled.items():
             if self._output.is_drained(rank) or now >= ended_at + DRAIN_SECONDS:
@@ -310,13 +386,16 @@ class PContext(ABC):
         if worker.poll() is not None:
             epoll.unregister(worker.pidfd)
             del self._by_pidfd[worker.pidfd]
-            self._outcomes.note_exit(worker.local_rank, time.monotonic())
-            self._output.drain(worker.local_rank)
+            self._note_end(worker)
+
+    def _note_end(self, worker: Worker) -> None:
+        self._outcomes.note_exit(worker.local_rank, time.monotonic())
+        self._output.drain(worker.local_rank)
 
     def _settle(self, worker: Worker, ended_at: float) -> None:
         """Turn an exit into a return value or a failure, now that its output is complete."""
         rank = worker.local_rank
-        exitcode, message = worker.exitcode or 0, ""
+        exitcode, message = worker.exitcode or 0, worker.message
         if exitcode == 0:
             try:
                 self._outcomes.settle_value(rank, self._return_value(rank))
@@ -354,6 +433,7 @@ class PContext(ABC):
             worker.collect()
         collect_orphans(sessions=sessions, killed=stopping.seen)
         stopping.close()
+        remove_empty(self._stack_files.values())
         self._output.close()
         self._by_pidfd.clear()
         if self._tether is not None:

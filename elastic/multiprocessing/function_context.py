@@ -1,4 +1,4 @@
-"""Workers that are Python functions, each in a fresh interpreter.
+"""Workers that are Python functions, each in a fresh interpreter (``spawn``).
 
 The function and its arguments travel in a private memory file, the return value comes back in another:
 a value of any size can't block either side, as it would in a pipe that nobody reads yet. The other
@@ -10,7 +10,6 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from elastic.multiprocessing.contexts import PContext
@@ -21,7 +20,7 @@ from elastic.multiprocessing.workers import Command
 _BOOTSTRAP = (
     "import json, os, sys; file = os.fdopen(int(sys.argv[1]), 'rb'); "
     "sys.path[:] = json.loads(file.readline()); "
-    "from elastic.multiprocessing.function_worker import main; main(file, int(sys.argv[2]))"
+    "from elastic.multiprocessing.{module} import main; main(file, *map(int, sys.argv[2:]))"
 )
 
 
@@ -43,8 +42,8 @@ class MultiprocessContext(PContext):
         refuse_while_importing()
         try:
             for rank in sorted(self.envs):
-                self._handovers[rank] = _make_memory_file("handover", self._pack(rank))
-                self._results[rank] = _make_memory_file("result", b"")
+                self._handovers[rank] = make_memory_file("handover", self._pack(rank))
+                self._results[rank] = make_memory_file("result", b"")
             super().start()
         except BaseException:
             self.close()
@@ -56,7 +55,7 @@ class MultiprocessContext(PContext):
     def _command(self, local_rank: int) -> Command:
         handover, result = self._handovers[local_rank], self._results[local_rank]
         return Command(
-            argv=[sys.executable, "-c", _BOOTSTRAP, str(handover), str(result)],
+            argv=python_command("function_worker", handover, result),
             stdin=subprocess.DEVNULL,  # as Python's own multiprocessing: the terminal is not shared
             pass_fds=(handover, result),
         )
@@ -81,22 +80,42 @@ class MultiprocessContext(PContext):
         self._results.clear()
 
     def _pack(self, rank: int) -> bytes:
-        function = self.entrypoint
+        """Return what a worker is handed over."""
+        call = self._pickled((self.entrypoint, tuple(self.args[rank])), rank)
+        return self._search_path() + self._preparation() + call
+
+    def _search_path(self) -> bytes:
+        return json.dumps(sys.path).encode() + b"\n"
+
+    def _preparation(self) -> bytes:
         preparation = _describe_main()
-        if getattr(function, "__module__", None) == "__main__" and not preparation:
+        if getattr(self.entrypoint, "__module__", None) == "__main__" and not preparation:
             raise pickle.PicklingError(
-                f"{_name(function)} is defined in a session that another process can't import: "
+                f"{self._function_name} is defined in a session that another process can't import: "
                 "put it into a file"
             )
+        return pickle.dumps({**preparation, "sys_argv": sys.argv})
+
+    def _pickled(self, value: object, rank: int) -> bytes:
         try:
-            call = pickle.dumps((function, tuple(self.args[rank])))
+            return pickle.dumps(value)
         except Exception as error:  # a class may raise what it likes when it is asked for its state
             raise pickle.PicklingError(
-                f"{_name(function)} or its arguments for worker {rank} can't be handed to another process "
-                f"({error}): use a function at the top level of a module, and plain arguments"
+                f"{self._function_name} or its arguments for worker {rank} can't be handed to another "
+                f"process ({error}): use a function at the top level of a module, and plain arguments"
             ) from error
-        path = json.dumps(sys.path).encode()
-        return path + b"\n" + pickle.dumps({**preparation, "sys_argv": sys.argv}) + call
+
+    @property
+    def _function_name(self) -> str:
+        return getattr(self.entrypoint, "__qualname__", None) or repr(self.entrypoint)
+
+
+def python_command(module: str, *fds: int) -> list[str]:
+    """Return the command that runs ``main`` of a module of this package with open descriptors.
+
+    The first is a handover, which begins with a line that holds the search path.
+    """
+    return [sys.executable, "-c", _BOOTSTRAP.format(module=module), *map(str, fds)]
 
 
 def _describe_main() -> dict[str, Any]:
@@ -113,13 +132,10 @@ def _describe_main() -> dict[str, Any]:
     return {} if path is None else {"init_main_from_path": os.path.abspath(path)}  # noqa: PTH100
 
 
-def _make_memory_file(name: str, content: bytes) -> int:
+def make_memory_file(name: str, content: bytes) -> int:
+    """Make a private file in memory that holds these bytes, and return its descriptor, at the start."""
     fd = os.memfd_create(f"elastic-{name}", os.MFD_CLOEXEC)
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(content)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
-
-
-def _name(function: "str | Callable[..., Any]") -> str:
-    return getattr(function, "__qualname__", None) or repr(function)

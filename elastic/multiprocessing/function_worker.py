@@ -7,10 +7,12 @@ error file has it.
 
 import os
 import pickle
+from collections.abc import Callable, Sequence
 from multiprocessing import spawn
-from typing import IO
+from typing import IO, Any
 
 from elastic.multiprocessing.errors import record
+from elastic.multiprocessing.stack_signal import register_stack_dump
 
 _is_importing_main = False
 
@@ -31,11 +33,20 @@ def refuse_while_importing() -> None:
 def main(handover: IO[bytes], result_fd: int) -> None:
     """Be a worker. Both descriptors are this worker's alone, not its children's."""
     os.set_inheritable(result_fd, False)
+    register_stack_dump()
     with handover:
         record(_run)(handover, result_fd)
 
 
 def _run(handover: IO[bytes], result_fd: int) -> None:
+    import_main(handover)
+    function, args = pickle.load(handover)  # noqa: S301 - written by our own launcher, in private memory
+    handover.close()
+    call(function, args, result_fd)
+
+
+def import_main(handover: IO[bytes]) -> None:
+    """Take over what the handover begins with: how to import the launcher's script."""
     global _is_importing_main  # noqa: PLW0603 - the script's import happens once in a process
     preparation = pickle.load(handover)  # noqa: S301 - written by our own launcher, in private memory
     _is_importing_main = True
@@ -43,8 +54,14 @@ def _run(handover: IO[bytes], result_fd: int) -> None:
         spawn.prepare(preparation)
     finally:
         _is_importing_main = False
-    function, args = pickle.load(handover)  # noqa: S301
-    handover.close()
+
+
+def call(function: Callable[..., Any], args: Sequence[Any], result_fd: int) -> None:
+    """Call the function and write what it returns.
+
+    Raises:
+        pickle.PicklingError: The value can't be handed to the launcher.
+    """
     value = function(*args)
     try:
         data = pickle.dumps(value)

@@ -27,6 +27,21 @@ class LineAssembler:
         self._shown = b""
         return lines + self._trim(is_new_update=b"\r" in rest[-1])
 
+    def feed_block(self, data: bytes, prefix: bytes) -> list[bytes | memoryview]:
+        """As :meth:`feed`, but with the lines as one block in pieces, each line with a prefix and an end.
+
+        Without updates it does no work for each single line, and copies the bytes once.
+        """
+        end = data.rfind(b"\n") + 1
+        if not end or b"\r" in data or b"\r" in self._pending:
+            return [prefix + line + b"\n" for line in self.feed(data)]
+        begun, rest = prefix + self._pending, data[end:]
+        self._pending = bytearray(rest)
+        self._shown = b""
+        # The last prefix, and what follows it, belong to a line that is yet to be completed.
+        block = memoryview(data.replace(b"\n", b"\n" + prefix))
+        return [begun, block[: len(block) - len(prefix) - len(rest)]]
+
     def take_update(self) -> bytes | None:
         """Return the unfinished line as it now looks, if it is an update that wasn't taken yet."""
         if b"\r" not in self._pending:

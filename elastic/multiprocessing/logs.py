@@ -17,12 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from elastic.multiprocessing.log_file import Rotation
 from elastic.multiprocessing.redirects import Std, to_map
 
 
 @dataclass(frozen=True, slots=True)
 class LogsDest:
-    """Paths of one attempt, by local rank. An empty path means "not redirected"."""
+    """Paths of one attempt, by local rank. An empty path means "not redirected".
+
+    ``rotation`` says when the files of stdout and stderr are replaced by fresh ones.
+    """
 
     stdouts: dict[int, str] = field(default_factory=dict)
     stderrs: dict[int, str] = field(default_factory=dict)
@@ -31,6 +35,7 @@ class LogsDest:
     error_files: dict[int, str] = field(default_factory=dict)
     filtered_stdout: str = ""
     filtered_stderr: str = ""
+    rotation: Rotation | None = None
 
 
 class LogsSpecs(ABC):
@@ -74,9 +79,15 @@ class DefaultLogsSpecs(LogsSpecs):
     Args:
         log_dir: Made if missing. None means a new temporary directory, made at the first attempt;
             ``os.devnull`` means no logs and no error files.
+        redirects: As for :class:`LogsSpecs`; so are ``tee`` and ``local_ranks_filter``.
+        ranks_filter: Ranks in the whole job (``RANK``) whose output reaches the console; None means all. With
+            both filters a worker must pass both.
+        max_size: Bytes after which a log of stdout or stderr is replaced by a fresh one; None means never.
+        keep: How many replaced logs are kept, as ``stdout.log.1`` (the newest), ``stdout.log.2``, ...
 
     Raises:
         NotADirectoryError: ``log_dir`` is something else than a directory.
+        ValueError: ``max_size`` or ``keep`` is too small.
     """
 
     def __init__(
@@ -85,8 +96,14 @@ class DefaultLogsSpecs(LogsSpecs):
         redirects: "Std | Mapping[int, Std]" = Std.NONE,
         tee: "Std | Mapping[int, Std]" = Std.NONE,
         local_ranks_filter: "set[int] | None" = None,
+        *,
+        ranks_filter: "set[int] | None" = None,
+        max_size: int | None = None,
+        keep: int = 5,
     ) -> None:
         super().__init__(log_dir, redirects, tee, local_ranks_filter)
+        self._ranks_filter = ranks_filter
+        self._rotation = None if max_size is None else Rotation(max_size, keep)
         self._discards = self._log_dir == os.devnull
         self._is_temporary = self._log_dir is None
         self._root: Path | None = None
@@ -105,7 +122,8 @@ class DefaultLogsSpecs(LogsSpecs):
         """Make one attempt's directories.
 
         Reads the run id (``ELASTIC_RUN_ID``, else ``TORCHELASTIC_RUN_ID``) and the round
-        (``ELASTIC_ROUND``, else ``TORCHELASTIC_RESTART_COUNT``) from the environment of any worker.
+        (``ELASTIC_ROUND``, else ``TORCHELASTIC_RESTART_COUNT``) from the environment of any worker, and each
+        worker's ``RANK``.
 
         Raises:
             OSError: The directories can't be made.
@@ -119,7 +137,7 @@ class DefaultLogsSpecs(LogsSpecs):
         def place(rank: int, name: str) -> str:
             return os.devnull if attempt is None else str(attempt / str(rank) / name)
 
-        shown = self._local_ranks_filter
+        shown = {rank for rank in ranks if self._reaches_console(rank, envs[rank])}
         stdouts, stderrs = dict.fromkeys(ranks, ""), dict.fromkeys(ranks, "")
         tee_stdouts: dict[int, str] = {}
         tee_stderrs: dict[int, str] = {}
@@ -128,7 +146,7 @@ class DefaultLogsSpecs(LogsSpecs):
             (Std.ERR, "stderr.log", stderrs, tee_stderrs),
         ):
             for rank in ranks:
-                is_shown = shown is None or rank in shown
+                is_shown = rank in shown
                 if std & (redirects[rank] | tees[rank]):
                     files[rank] = place(rank, name)
                     if std & tees[rank] and is_shown:
@@ -143,6 +161,7 @@ class DefaultLogsSpecs(LogsSpecs):
             error_files={rank: "" if attempt is None else place(rank, "error.json") for rank in ranks},
             filtered_stdout="" if attempt is None else str(attempt / "filtered_stdout.log"),
             filtered_stderr="" if attempt is None else str(attempt / "filtered_stderr.log"),
+            rotation=self._rotation,
         )
 
     def close(self) -> None:
@@ -159,6 +178,11 @@ class DefaultLogsSpecs(LogsSpecs):
                 Path(directory).rmdir()
         if not self._root.exists():
             self._root = None
+
+    def _reaches_console(self, local_rank: int, env: Mapping[str, str]) -> bool:
+        if self._local_ranks_filter is not None and local_rank not in self._local_ranks_filter:
+            return False
+        return self._ranks_filter is None or int(env.get("RANK", local_rank)) in self._ranks_filter
 
     def _make_attempt(self, ranks: Iterable[int], env: Mapping[str, str]) -> Path:
         try:

@@ -3,21 +3,24 @@
 =============  =====================  ==============================================================
 a stream is    the worker writes to   and then
 =============  =====================  ==============================================================
-redirected     the file itself        nothing is between the worker and the file
+redirected     the file itself        nothing is between the worker and the file; but if the logs are
+                                      rotated it is a pipe, and the pump writes the file
 teed           a pipe                 the pump writes the file, and whole prefixed lines to the console
 neither        what this process has  nothing; but stderr that isn't a terminal goes through the pump,
                                       unchanged, so that a report can show its last lines
 =============  =====================  ==============================================================
 """
 
+import fcntl
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from elastic.multiprocessing.log_file import open_log
 from elastic.multiprocessing.logs import LogsDest
 from elastic.multiprocessing.pump import OutputPump
-from elastic.multiprocessing.streams import StreamPlan, open_log
+from elastic.multiprocessing.streams import PIPE_BYTES, StreamPlan
 from elastic.multiprocessing.tail import read_last_lines
 from elastic.multiprocessing.workers import Target
 
@@ -88,7 +91,8 @@ class Output:
     def tail(self, local_rank: int) -> tuple[str, ...]:
         """The last lines of a worker's stderr, as far as they can be known."""
         path = self._logs.stderrs.get(local_rank, "")
-        if path and path != os.devnull:
+        # A log that has just been replaced by a fresh one holds nothing yet; the pump remembers.
+        if path and path != os.devnull and self._logs.rotation is None:
             return read_last_lines(path)
         return () if self._pump is None else self._pump.tail(local_rank)
 
@@ -104,14 +108,16 @@ class Output:
         is_stdout = stream == STDOUT
         path = (self._logs.stdouts if is_stdout else self._logs.stderrs).get(local_rank, "")
         is_teed = local_rank in (self._logs.tee_stdouts if is_stdout else self._logs.tee_stderrs)
-        if path and not is_teed:
-            if path == os.devnull:
-                return subprocess.DEVNULL
+        if path == os.devnull and not is_teed:
+            return subprocess.DEVNULL
+        if path and not is_teed and self._logs.rotation is None:
             opened.append(open_log(path))
             return opened[-1]
         if not path and (is_stdout or os.isatty(STDERR)):
             return None
         read_end, write_end = os.pipe()
+        with suppress(OSError):  # a wider pipe is read in fewer, larger pieces; the system may refuse
+            fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         opened.append(write_end)
         self._plans.append(
             StreamPlan(
@@ -119,6 +125,8 @@ class Output:
                 read_end=read_end,
                 console=stream,
                 path=path,
+                is_shown=is_teed or not path,
+                rotation=None if path == os.devnull else self._logs.rotation,
                 prefix=self._prefixes[local_rank],
                 filters=self._filters[stream],
                 filtered_path=self._logs.filtered_stdout if is_stdout else self._logs.filtered_stderr,

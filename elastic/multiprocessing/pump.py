@@ -17,8 +17,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from elastic.multiprocessing.console import STALL_SECONDS, Console, is_same_file
-from elastic.multiprocessing.streams import Stream, StreamPlan, open_log
+from elastic.multiprocessing.log_file import open_log
+from elastic.multiprocessing.streams import Stream, StreamPlan
 
+GATHER_SECONDS = 0.010
+"""After output came in small pieces, the next look at it waits so long: it then comes in one larger piece."""
+
+_SMALL_BYTES = 256 * 1024
 _MOST_LEFT = 1024 * 1024  # no pipe holds more than this at one time
 
 
@@ -31,6 +36,7 @@ class OutputPump:
         self._drained: set[int] = set()
         self._finish_at: float | None = None
         self._is_done = False
+        self._gathers = False
         self._filtered: dict[str, int] = {}
         self._consoles: dict[int, Console] = {}
         self._ranks = {plan.local_rank for plan in plans}
@@ -128,17 +134,25 @@ class OutputPump:
         self._drain(to_drain)
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
+        if self._gathers:
+            self._gathers = False
+            if poll.poll(GATHER_SECONDS * 1000):  # the owner wants something
+                os.eventfd_read(self._wake)
+                return False
         by_fd = {stream.fd: stream for stream in self._streams if stream.is_wanted}
         for fd in by_fd:
             poll.register(fd, select.POLLIN)
         for console in self._consoles.values():
             if not console.is_empty:
                 poll.register(console.fileno(), select.POLLOUT)
+        moved = 0
         for fd, _ in poll.poll(self._timeout_ms()):
             if fd == self._wake:
                 os.eventfd_read(self._wake)
             elif fd in by_fd:
-                by_fd[fd].read()
+                moved += by_fd[fd].read()
+                self._write_consoles()
+        self._gathers = 0 < moved < _SMALL_BYTES
         now = time.monotonic()
         for stream in self._streams:
             stream.show_update(now)

@@ -4,17 +4,22 @@ It never waits: it moves what is there. :mod:`elastic.multiprocessing.pump` deci
 """
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from elastic.multiprocessing.console import Console
 from elastic.multiprocessing.lines import LineAssembler
+from elastic.multiprocessing.log_file import LogFile, Rotation, write_all
 from elastic.multiprocessing.tail import TAIL_BYTES, last_lines
 
 UPDATE_SECONDS = 1.0
 """A progress bar (carriage returns) of one stream is shown at most once in this time."""
 
-_READ = 256 * 1024
+PIPE_BYTES = 256 * 1024
+"""How much a pipe should hold."""
+
+_READ = 64 * 1024  # at once: what is read, and what is made of it, stays in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ class StreamPlan:
         console: The descriptor to show it on, 1 or 2.
         path: The file that keeps everything; empty for none, and then the bytes are shown as they are,
             without a prefix.
+        is_shown: Whether the console gets it too.
+        rotation: When ``path`` is replaced by a fresh file; None: never.
         prefix: What each shown line begins with.
         filters: Lines that contain one of these also go to ``filtered_path``.
         filtered_path: One file for all workers.
@@ -37,6 +44,8 @@ class StreamPlan:
     read_end: int
     console: int
     path: str = ""
+    is_shown: bool = True
+    rotation: Rotation | None = None
     prefix: str = ""
     filters: tuple[str, ...] = ()
     filtered_path: str = ""
@@ -58,7 +67,7 @@ class Stream:
         self._filters = [text.encode("utf-8", "surrogateescape") for text in plan.filters]
         self._filtered = filtered
         os.set_blocking(self.fd, False)
-        self._file = open_log(plan.path) if plan.path else None
+        self._file = LogFile(plan.path, plan.rotation) if plan.path else None
 
     @property
     def is_open(self) -> bool:
@@ -73,9 +82,11 @@ class Stream:
     @property
     def is_wanted(self) -> bool:
         """Whether to read on, as far as the console is concerned."""
+        if not self.plan.is_shown:
+            return self.is_open
         return self.is_open and (not self.console.is_full or (self.console.is_blocked and self.has_file))
 
-    def read(self, most: int = _READ) -> int:
+    def read(self, most: int = PIPE_BYTES) -> int:
         """Move what is there, at most about ``most`` bytes. Return how much was moved."""
         moved = 0
         while self.is_open and moved < most:
@@ -121,7 +132,7 @@ class Stream:
         """Close the pipe and the file."""
         self.close_pipe()
         if self._file is not None:
-            os.close(self._file)
+            self._file.close()
             self._file = None
 
     def _deliver(self, data: bytes) -> None:
@@ -133,13 +144,18 @@ class Stream:
             return
         if self._file is not None:
             try:
-                write_all(self._file, data)
+                self._file.write(data)
             except OSError as error:  # a full disk must not end the training
-                os.close(self._file)
+                self._file.close()
                 self._file = None
                 self._show(f"[{self.plan.path} is not written any further: {error.strerror}]".encode())
-        for line in self.lines.feed(data):
-            self._show(line)
+        if not self.plan.is_shown:
+            return
+        if self._filtered is None:
+            self._put(self.lines.feed_block(data, self._prefix))
+        else:
+            for line in self.lines.feed(data):
+                self._show(line)
         self.has_update = b"\r" in data or self.has_update
 
     def _show(self, line: bytes) -> None:
@@ -147,19 +163,11 @@ class Stream:
         if self._filtered is not None and any(text in line for text in self._filters):
             with suppress(OSError):
                 write_all(self._filtered, whole)
+        self._put([whole])
+
+    def _put(self, lines: Iterable[bytes | memoryview]) -> None:
         if self.has_file:
-            self.console.put_line(whole, kept_in=self.plan.path)
+            self.console.put_lines(lines, kept_in=self.plan.path)
         else:
-            self.console.put(whole)
-
-
-def open_log(path: str) -> int:
-    """Open a log for appending and return the descriptor."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write everything to a file."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+            for piece in lines:
+                self.console.put(piece)

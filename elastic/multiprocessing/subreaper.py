@@ -6,12 +6,15 @@ agent asks, so that strays end up with it and not with a container's first proce
 
 import ctypes
 import os
+import threading
 from collections.abc import Collection
 from contextlib import suppress
+from typing import Any
 
 from elastic.utils.tether import list_processes
 
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
 
 
 def become_subreaper() -> None:
@@ -20,8 +23,57 @@ def become_subreaper() -> None:
     Raises:
         OSError: The system refuses.
     """
+    _adoptions.begin()
+
+
+class _Adoptions:
+    """Counts who needs this process to be a subreaper, which is a property of the whole process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._was_one = False
+
+    def begin(self) -> None:
+        with self._lock:
+            if self._count == 0:
+                before = ctypes.c_int()
+                _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+                self._was_one = bool(before.value)
+                _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            self._count += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._count -= 1
+            if self._count == 0 and not self._was_one:
+                _prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+_adoptions = _Adoptions()
+
+
+class Adoption:
+    """For a while, as :func:`become_subreaper`: from now until :meth:`end`.
+
+    Raises:
+        OSError: The system refuses.
+    """
+
+    def __init__(self) -> None:
+        _adoptions.begin()
+        self._is_over = False
+
+    def end(self) -> None:
+        """End it. Ending it twice does no harm."""
+        if not self._is_over:
+            self._is_over = True
+            _adoptions.end()
+
+
+def _prctl(option: int, argument: Any) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+    if libc.prctl(option, argument, 0, 0, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"this process can't become a subreaper: {os.strerror(code)}")
 

@@ -1,4 +1,4 @@
-"""One worker process: started by exec in a session of its own, its end seen through a pidfd.
+"""One worker process: a child of this process in a session of its own, its end seen through a pidfd.
 
 The process is collected late, by :meth:`Worker.collect`: until then its session's number can't be given
 to anybody else, so a signal to the session reaches no stranger. No Python code runs between fork and exec,
@@ -6,14 +6,18 @@ since the threads of this process (gRPC's among them) don't exist in a forked co
 """
 
 import errno
+import logging
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from elastic.utils.tether import Process, read_process
+
+logger = logging.getLogger(__name__)
 
 Target: TypeAlias = int | None
 """What a standard stream is connected to: a descriptor, ``subprocess.DEVNULL``, or None: inherited."""
@@ -60,48 +64,22 @@ def require_kernel_support() -> None:
 
 
 class Worker:
-    """A started worker. Its creator must call :meth:`collect` once it has ended."""
+    """A child process that is one worker. Its owner must call :meth:`collect` once it has ended.
 
-    def __init__(
-        self,
-        local_rank: int,
-        command: Command,
-        *,
-        environment: Mapping[str, str],
-        stdout: Target,
-        stderr: Target,
-    ) -> None:
-        """Start the process. The descriptors stay the caller's.
+    Args:
+        local_rank: Which worker.
+        pid: A child of this process that nobody else waits for.
+        exitcode: Of a worker that ended before it began; there is nothing to collect then.
+        message: Why it did.
+    """
 
-        Raises:
-            OSError: It can't be started. The message names the worker, the command and the reason.
-        """
+    def __init__(self, local_rank: int, pid: int, *, exitcode: int | None = None, message: str = "") -> None:
         self.local_rank = local_rank
-        try:
-            self._process = subprocess.Popen(
-                list(command.argv),
-                stdin=command.stdin,
-                stdout=stdout,
-                stderr=stderr,
-                env={**environment, **command.environment},
-                pass_fds=command.pass_fds,
-                start_new_session=True,
-            )
-        except OSError as error:
-            hint = _HINTS.get(error.errno or 0, "")
-            raise OSError(
-                error.errno,
-                f"worker {local_rank} can't be started: {command.argv[0]!r}: {error.strerror}{hint}",
-            ) from error
-        self.pid = self._process.pid
-        try:
-            self.pidfd = os.pidfd_open(self.pid)
-        except OSError:
-            self._process.kill()
-            self._process.wait()
-            raise
-        self.exitcode: int | None = None
+        self.pid = pid
+        self.message = message
+        self.exitcode = exitcode
         """None while it runs; ``-n`` if signal ``n`` ended it."""
+        self.pidfd = os.pidfd_open(pid) if exitcode is None else -1
 
     def poll(self) -> int | None:
         """Look whether it has ended and return its exit code, without collecting it."""
@@ -118,7 +96,77 @@ class Worker:
 
     def collect(self) -> None:
         """Give the process id back to the system, if it has ended, and close the pidfd."""
+        if self.pidfd < 0:
+            return
+        os.close(self.pidfd)
+        self.pidfd = -1
+        self._reap()
+
+    def _reap(self) -> None:
+        os.waitpid(self.pid, os.WNOHANG)
+
+
+class StartedWorker(Worker):
+    """A worker that this process starts by exec."""
+
+    def __init__(
+        self,
+        local_rank: int,
+        command: Command,
+        *,
+        environment: Mapping[str, str],
+        stdout: Target,
+        stderr: Target,
+        cpus: Collection[int] = (),
+    ) -> None:
+        """Start the process, bound to these CPUs if any. The descriptors stay the caller's.
+
+        Raises:
+            OSError: It can't be started. The message names the worker, the command and the reason.
+        """
+        try:
+            with bound_to(cpus):
+                self._process = subprocess.Popen(
+                    list(command.argv),
+                    stdin=command.stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env={**environment, **command.environment},
+                    pass_fds=command.pass_fds,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            hint = _HINTS.get(error.errno or 0, "")
+            raise OSError(
+                error.errno,
+                f"worker {local_rank} can't be started: {command.argv[0]!r}: {error.strerror}{hint}",
+            ) from error
+        try:
+            super().__init__(local_rank, self._process.pid)
+        except OSError:
+            self._process.kill()
+            self._process.wait()
+            raise
+
+    def _reap(self) -> None:
         self._process.poll()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
+
+
+@contextmanager
+def bound_to(cpus: Collection[int]) -> Iterator[None]:
+    """Bind the calling thread, so that what it starts meanwhile is bound from birth. No CPUs: do nothing.
+
+    A CPU that has gone since it was planned for must not cost a worker: it then starts unbound.
+    """
+    if not cpus:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        logger.warning("a worker can't be bound to the CPUs %s: %s", sorted(cpus), error.strerror)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

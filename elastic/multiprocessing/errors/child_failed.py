@@ -28,6 +28,11 @@ class ChildFailedError(Exception):
         """Return the global rank and the failure that came first: the root cause."""
         return sort_by_cause(self.failures)[0]
 
+    def summary(self) -> str:
+        """Return the root cause in one sentence."""
+        rank, failure = self.get_first_failure()
+        return f"worker {rank} failed: {failure.exception() or failure.message}"
+
     def format_msg(self) -> str:
         """Return the report."""
         return format_report(self.name, self.failures)

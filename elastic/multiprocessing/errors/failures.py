@@ -3,9 +3,11 @@
 Values. The one thing read from outside is the error file that a failure names.
 """
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from elastic.multiprocessing.errors.error_file import read_error_file
@@ -13,6 +15,9 @@ from elastic.multiprocessing.signals import signal_name
 
 NO_ERROR_FILE = "<N/A>"
 """The error file of a worker that has none."""
+
+_RANK = re.compile(r"^\[rank\d+\]: ?")  # with which torch begins each line of a traceback
+_EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: .*)?$")
 
 FAILURE_CODE = 1
 """The exit code for a failure that has no code of its own."""
@@ -28,7 +33,7 @@ class ProcessFailure:
         local_rank: Which worker, on its node.
         pid: Its process id, on its node.
         exitcode: Its exit code; ``-n`` if signal ``n`` ended it.
-        error_file: Where it may have written its error.
+        error_file: Where it may have written its error. On this node a file that was never written is none.
         error_file_data: The error file's content.
         message: What went wrong, in words.
         timestamp: When, in whole seconds since the epoch, by the worker's clock. For people to read;
@@ -37,8 +42,11 @@ class ProcessFailure:
         stderr_tail: The last lines it wrote to stderr.
         victim: Whether its launcher stopped it, so that it isn't to blame.
         observed: Orders failures by cause: the earlier is the smaller. On one node it is the
-            monotonic time at which the exit was seen. 0 means not known.
-        host: The node it ran on; empty means this one.
+            monotonic time at which the exit was seen; minus infinity is that of the failure which the whole
+            job found to be the first. 0 means not known.
+        host: The node it ran on; empty means this one. The error file of another node isn't looked for.
+        hint: What may have been the reason, where the worker could not say.
+        log: The file that holds all it wrote to stderr; empty if there is none.
     """
 
     local_rank: int
@@ -53,11 +61,15 @@ class ProcessFailure:
     victim: bool = False
     observed: float = 0.0
     host: str = ""
+    hint: str = ""
+    log: str = ""
 
     def __post_init__(self) -> None:
         record = None
-        if self.error_file not in {"", NO_ERROR_FILE}:
+        if self.error_file not in {"", NO_ERROR_FILE} and not self.host:
             record = read_error_file(self.error_file)
+            if record is None and not Path(self.error_file).exists():
+                object.__setattr__(self, "error_file", NO_ERROR_FILE)
         if record is not None:
             self._default("error_file_data", record.data)
             self._default("message", record.message)
@@ -81,6 +93,21 @@ class ProcessFailure:
     def signal_name(self) -> str:
         """The name of the signal that ended the worker, or ``<N/A>`` if none did."""
         return signal_name(-self.exitcode) if self.exitcode < 0 else "<N/A>"
+
+    def exception(self) -> str:
+        """The exception that ended the worker, in one line; empty if it left no trace of one.
+
+        From its error file, or else from the last traceback among the last lines of its stderr.
+        """
+        if self.error_file_data or self.traceback:
+            return next((line for line in self.message.splitlines() if line.strip()), "")
+        lines = [_RANK.sub("", line) for line in self.stderr_tail]
+        for index in range(len(lines) - 1, -1, -1):
+            if _EXCEPTION.match(lines[index]):
+                return lines[index]
+            if lines[index].startswith("Traceback (most recent call last)"):
+                return next((found for found in lines[index + 1 :] if found[:1].strip()), "")
+        return ""
 
     def timestamp_isoformat(self) -> str:
         """The timestamp in local time, as ``2024-06-10_08:53:20``."""

@@ -13,7 +13,8 @@ def format_report(name: str, failures: Mapping[int, ProcessFailure]) -> str:
     (root_rank, root), *others = sort_by_cause(failures)
     sections = ["Root Cause (first observed failure):", *_describe(0, root_rank, root)]
     failed = [(rank, failure) for rank, failure in others if not failure.victim]
-    stopped = [(rank, failure) for rank, failure in others if failure.victim]
+    # By rank: in which order those who were stopped at once happened to end says nothing.
+    stopped = sorted(((r, f) for r, f in others if f.victim), key=lambda item: item[0])
     sections += ["", "Other Failures:"]
     for index, (rank, failure) in enumerate(failed, 1):
         sections += _describe(index, rank, failure)
@@ -40,10 +41,16 @@ def _describe(index: int, rank: int, failure: ProcessFailure) -> list[str]:
         lines[4] += f" ({failure.signal_name()})"
     if failure.traceback:
         lines += ["  traceback : " + _indent(failure.traceback.rstrip())]
+    elif failure.exception():
+        lines += ["  exception : " + failure.exception()]
     else:
         lines += ["  message   : " + _indent(failure.message)]
+    if failure.hint:
+        lines += ["  hint      : " + failure.hint]
     if failure.stderr_tail and not failure.traceback:
         lines += ["  stderr    : " + _indent("\n".join(failure.stderr_tail))]
+    if failure.log:
+        lines += ["  log       : " + failure.log]
     return lines
 
 

@@ -46,6 +46,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., PContext]]:
         function: Callable[..., Any] | None = None,
         logs: LogsSpecs | None = None,
         env: dict[str, str] | None = None,
+        envs: dict[int, dict[str, str]] | None = None,
         arguments: Sequence[str] = (),
         **options: Any,
     ) -> PContext:
@@ -58,7 +59,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., PContext]]:
             "default",
             entrypoint,
             args,
-            {rank: dict(env or {}) for rank in args},
+            envs or {rank: dict(env or {}) for rank in args},
             logs or DefaultLogsSpecs(tmp_path / "logs"),
             **options,
         )

@@ -1,5 +1,6 @@
 """Functions for workers to run. Importable in another process, unlike the tests themselves."""
 
+import importlib
 import os
 import signal
 import sys
@@ -20,11 +21,32 @@ def _explode() -> None:
         raise OSError("no such thing here")
 
 
+class Named:
+    """A function that this process need not import to hand it over."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.target = module, name
+
+    def __reduce__(self) -> Any:
+        return (_find, self.target)
+
+
+def _find(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
 def multiply(first: Any, second: Any) -> Any:
     print("to stdout", flush=True)
     os.system("echo from a shell")
     print("to stderr", file=sys.stderr)
     return first * second
+
+
+def execute(program: str) -> Any:
+    """Run a program as ``python -c`` does; what it leaves in ``value`` is the return value."""
+    names: dict[str, Any] = {"__name__": "program"}
+    exec(program, names)
+    return names.get("value")
 
 
 def environment(name: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import subprocess
 import sys
@@ -14,6 +15,12 @@ from mp_support import ENVIRONMENT, Living, Start, eventually
 from elastic.multiprocessing import DefaultLogsSpecs, Std
 
 pytest_plugins = ("mp_fixtures",)
+
+
+@pytest.fixture(params=["spawn", "fork"])
+def start(start: Start, request: pytest.FixtureRequest) -> Start:
+    """As elsewhere, with each way of starting a function. ``forkserver`` is ``fork`` by another name."""
+    return functools.partial(start, start_method=request.param)
 
 
 def test_values_come_back(start: Start, tmp_path: Path) -> None:
@@ -82,11 +89,8 @@ def test_what_can_not_be_handed_back_is_named(start: Start) -> None:
     assert result.failures[0].exitcode == 1
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_copies_of_this_process_are_refused(start: Start, method: str) -> None:
-    with pytest.raises(ValueError, match=f"'{method}' isn't offered.*use 'spawn'"):
-        start((1, 2), function=functions.multiply, start_method=method)
-    with pytest.raises(ValueError, match="'clone' is unknown"):
+def test_a_start_method_that_is_none_is_refused(start: Start) -> None:
+    with pytest.raises(ValueError, match="'clone' is unknown: use one of spawn, fork, forkserver"):
         start((1, 2), function=functions.multiply, start_method="clone")
 
 

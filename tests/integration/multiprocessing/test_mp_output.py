@@ -223,13 +223,13 @@ def test_a_console_is_blocked_only_after_a_while(pipe: tuple[int, int]) -> None:
     console.put(b"x" * 300_000 + b"\n")
     console.write(now=10.0)
     assert (console.is_full, console.is_blocked) == (True, False)
-    console.put_line(b"kept\n", kept_in="file")
+    console.put_lines([b"kept\n"], kept_in="file")
     console.write(now=10.0 + STALL_SECONDS / 2)
     assert not console.is_blocked
     console.write(now=10.0 + STALL_SECONDS)
     assert console.is_blocked
-    console.put_line(b"not shown\n", kept_in="file")
-    console.put_line(b"nor this\n", kept_in="file")
+    console.put_lines([b"not shown\n"], kept_in="file")
+    console.put_lines([b"nor this\n"], kept_in="file")
     shown = b""
     os.set_blocking(read_end, False)
     while not console.is_empty:

@@ -226,6 +226,43 @@ def test_nothing_outlives_a_killed_agent(mark: str, living: Living, tmp_path: Pa
     eventually(lambda: not living())
 
 
+def is_gone(pid: int) -> bool:
+    process = read_process(pid)
+    return process is None or process.is_dead
+
+
+@pytest.mark.parametrize("function", ["sleep_in_children", "Named('mp_forked', 'family')"])
+def test_nothing_of_forked_workers_outlives_a_killed_agent(
+    mark: str, living: Living, tmp_path: Path, function: str
+) -> None:
+    """Killed while workers have children, and while the module of the function is still being imported."""
+    program = f"""
+    import mp_functions
+    from mp_functions import *
+    start_processes("f", {function}, (sys.argv[1],), {{0: {{}}, 1: {{}}}}, start_method="fork")
+    time.sleep(1000)
+    """
+    imports = tmp_path / "imports"
+    env = {
+        **ENVIRONMENT,
+        "PYTHONPATH": f"{ENVIRONMENT['PYTHONPATH']}:{Path(__file__).parent}",
+        "WHEN_IMPORTED": "wait",
+        "MARK_FILE": str(imports),
+    }
+    start = AGENT.partition("worker =")[0] + textwrap.dedent(program)
+    with subprocess.Popen([sys.executable, "-c", start, mark], env=env) as process:
+        try:
+            if function == "sleep_in_children":
+                eventually(lambda: len(living()) >= 3)  # this process, and a child of each worker
+            else:
+                eventually(imports.exists)
+            members = {found.pid for found in list_processes().values() if found.parent == process.pid}
+        finally:
+            process.kill()
+    assert members
+    eventually(lambda: not living() and all(is_gone(pid) for pid in members))
+
+
 def test_not_even_if_a_forked_copy_of_it_lives_on(mark: str, living: Living, tmp_path: Path) -> None:
     # The copy has both ends of everything, so the end of a pipe alone would never be seen.
     copies = "pid = os.fork()\nif pid: print(pid, flush=True)\ntime.sleep(1000)"

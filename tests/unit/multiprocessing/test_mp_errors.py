@@ -16,6 +16,7 @@ from elastic.multiprocessing.errors import (
     read_error_file,
     record,
 )
+from elastic.multiprocessing.errors.oom import oom_hint, oom_kills
 from elastic.multiprocessing.signals import signal_name
 
 TORCH = {
@@ -276,3 +277,84 @@ def test_trouble_with_the_file_does_not_hide_the_error(
     with pytest.raises(RuntimeError, match="the user's"):
         main()
     assert "can't be written" in caplog.text
+
+
+def test_an_error_file_that_was_never_written_is_none(tmp_path: Path) -> None:
+    assert failure(error_file=str(tmp_path / "never")).error_file == "<N/A>"
+    broken = tmp_path / "broken"
+    broken.write_text("{")
+    assert failure(error_file=str(broken)).error_file == str(broken)
+    assert failure(error_file="/not/here", host="b").error_file == "/not/here"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "found"),
+    [
+        ((), ""),
+        (("all is well", "bye"), ""),
+        (("Traceback (most recent call last):", "  File", "ValueError: x", "later words"), "ValueError: x"),
+        (("Traceback (most recent call last):", "  File", "my.Trouble", ""), "my.Trouble"),
+        (("  File", "SyntaxError: invalid syntax"), "SyntaxError: invalid syntax"),
+        (("OSError: first", "KeyError: 2"), "KeyError: 2"),
+        (("[rank1]: Traceback (most recent call last):", "[rank1]:   File", "[rank1]: a.B: c"), "a.B: c"),
+        (("[rank1]: RuntimeError: [gloo] closed by peer",), "RuntimeError: [gloo] closed by peer"),
+        (("an Error: in prose",), ""),
+        (("Traceback (most recent call last):",), ""),
+    ],
+)
+def test_an_exception_is_found_in_stderr(stderr: tuple[str, ...], found: str) -> None:
+    assert failure(stderr_tail=stderr).exception() == found
+
+
+def test_a_recorded_exception_comes_before_stderr(tmp_path: Path) -> None:
+    path = tmp_path / "e"
+    path.write_text(json.dumps(TORCH))
+    assert failure(error_file=str(path), stderr_tail=("KeyError: 2",)).exception() == "ValueError: x"
+
+
+def test_a_report_shows_hint_and_log_and_ends_in_one_sentence() -> None:
+    error = ChildFailedError(
+        "x", {3: failure(exitcode=-9, hint="out of memory", log="/l", stderr_tail=("a",))}
+    )
+    assert "hint      : out of memory" in str(error)
+    assert "log       : /l" in str(error)
+    assert error.summary() == "worker 3 failed: Signal 9 (SIGKILL) received by PID 997"
+
+
+def cgroup(root: Path, kills: str) -> Path:
+    group = root / "job"
+    group.mkdir(exist_ok=True)
+    (group / "memory.events").write_text(f"low 0\noom 3\n{kills}\noom_group_kill 0\n")
+    groups = root / "groups"
+    groups.write_text("1:name=systemd:/x\n0::/job\n")
+    return groups
+
+
+def test_oom_kills_are_read_from_the_cgroup(tmp_path: Path) -> None:
+    groups = cgroup(tmp_path, "oom_kill 2")
+    assert oom_kills(groups, tmp_path) == 2
+    assert oom_kills(cgroup(tmp_path, "oom_kill many"), tmp_path) is None
+    assert oom_kills(cgroup(tmp_path, ""), tmp_path) is None
+    assert oom_kills(tmp_path / "missing", tmp_path) is None
+    groups.write_text("4:memory:/x\n")
+    assert oom_kills(groups, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("exitcode", "before", "now", "word"),
+    [
+        (-9, 0, 1, "OOM killer ended"),
+        (-9, 1, 1, "not by the kernel"),
+        (-9, None, 1, "dmesg"),
+        (-9, 0, None, "dmesg"),
+    ],
+)
+def test_a_kill_from_outside_has_a_hint(
+    exitcode: int, before: int | None, now: int | None, word: str
+) -> None:
+    assert word in oom_hint(exitcode, before=before, now=now)
+
+
+@pytest.mark.parametrize("exitcode", [-11, -15, 1, 137])
+def test_other_ends_have_none(exitcode: int) -> None:
+    assert oom_hint(exitcode, before=0, now=1) == ""

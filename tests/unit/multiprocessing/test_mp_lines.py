@@ -30,6 +30,17 @@ def test_lines_without_updates_come_out_as_they_went_in(lines: list[bytes]) -> N
     assert cut(b"".join(line + b"\n" for line in lines)) == lines
 
 
+@PROFILE
+@given(st.lists(st.text("ab\r\n", max_size=8).map(str.encode)))
+def test_a_block_holds_the_same_lines(pieces: list[bytes]) -> None:
+    plain, prefixed = LineAssembler(), LineAssembler()
+    for piece in pieces:
+        lines = plain.feed(piece)
+        assert b"".join(prefixed.feed_block(piece, b"> ")) == b"".join(b"> " + line + b"\n" for line in lines)
+        assert prefixed.take_update() == plain.take_update()
+    assert prefixed.flush() == plain.flush()
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from elastic.multiprocessing.log_file import Rotation
 from elastic.multiprocessing.logs import DefaultLogsSpecs
+from elastic.multiprocessing.logs_registry import create_logs_specs
 from elastic.multiprocessing.redirects import Std
 
 
@@ -108,3 +110,72 @@ def test_a_directory_of_the_user_is_never_removed(tmp_path: Path) -> None:
     logs = specs.reify(envs(1))
     specs.close()
     assert Path(logs.error_files[0]).parent.is_dir()
+
+
+def test_ranks_of_the_job_are_filtered_too(tmp_path: Path) -> None:
+    ranks = {rank: {"RANK": str(rank + 4)} for rank in range(4)}
+    both = DefaultLogsSpecs(tmp_path, tee=Std.OUT, local_ranks_filter={0, 1}, ranks_filter={5, 6})
+    assert sorted(both.reify(ranks).tee_stdouts) == [1]
+    of_the_job = DefaultLogsSpecs(tmp_path, ranks_filter={5, 6})
+    assert of_the_job.reify(ranks).stdouts == {0: os.devnull, 1: "", 2: "", 3: os.devnull}
+
+
+def test_the_rotation_is_passed_on(tmp_path: Path) -> None:
+    logs = DefaultLogsSpecs(tmp_path, max_size=1024, keep=3).reify(envs(1))
+    assert logs.rotation == Rotation(max_bytes=1024, keep=3)
+    assert DefaultLogsSpecs(tmp_path).reify(envs(1)).rotation is None
+
+
+PLUGIN = """
+from elastic.multiprocessing import DefaultLogsSpecs
+
+class Elsewhere(DefaultLogsSpecs):
+    def __init__(self, log_dir, redirects, tee, local_ranks_filter):
+        super().__init__(log_dir, redirects, tee, local_ranks_filter)
+
+def nothing(**settings):
+    return None
+"""
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed package with entry points, of which only ``elsewhere`` is any good."""
+    info = tmp_path / "site" / "logs_plugin-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: logs-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[elastic.logs_specs]\nelsewhere = logs_plugin:Elsewhere\nbroken = logs_plugin:missing\n"
+        "empty = logs_plugin:nothing\n"
+    )
+    (info.parent / "logs_plugin.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(str(info.parent))
+
+
+SETTINGS = {"log_dir": None, "redirects": Std.OUT, "tee": Std.NONE, "local_ranks_filter": None}
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_plug_in_is_found_by_its_name() -> None:
+    assert type(create_logs_specs("elsewhere", **SETTINGS)).__name__ == "Elsewhere"
+    assert type(create_logs_specs("default", **SETTINGS, max_size=5)) is DefaultLogsSpecs
+
+
+@pytest.mark.usefixtures("plugins")
+@pytest.mark.parametrize(
+    ("name", "more", "error", "words"),
+    [
+        ("elsewere", {}, ValueError, "unknown logs specs 'elsewere': did you mean 'elsewhere'?"),
+        ("xyz", {}, ValueError, "known are .*broken, default, elsewhere"),
+        ("broken", {}, RuntimeError, r"'broken' \(logs_plugin:missing\) can't be used: AttributeError"),
+        ("elsewhere", {"max_size": 5}, RuntimeError, "can't be used: TypeError.*max_size"),
+        ("empty", {}, RuntimeError, "made a NoneType, which is no LogsSpecs"),
+        ("default", {"max_size": 0}, ValueError, "give at least 1"),
+    ],
+)
+def test_a_plug_in_that_is_no_good_is_one_sentence(
+    name: str, more: dict[str, int], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words) as caught:
+        create_logs_specs(name, **SETTINGS, **more)
+    assert "\n" not in str(caught.value)
