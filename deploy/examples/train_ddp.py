@@ -2,9 +2,11 @@
 
     elasticrun --nproc-per-node=2 train_ddp.py --checkpoint-dir /tmp/checkpoints
 
-The script is what one would write for torchrun: nothing in it knows of ``elastic``. Each start joins
-the process group that the environment describes, resumes from the newest checkpoint, and trains on.
-When a peer is lost, gloo raises; the script lets it, and the launcher starts the group again.
+The script is what one would write for torchrun. Each start joins the process group that the environment
+describes, resumes from the newest checkpoint, and trains on. When a peer is lost, gloo raises; the script
+lets it, and the launcher starts the group again. One thing in it knows of ``elastic``, and may be left out:
+with ``--notice-timeout=30`` the launcher gives notice before it lets a new node in, and then not one step
+is lost.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+import elastic.worker
 
 SAMPLES = 96
 FEATURES = 8
@@ -87,6 +91,10 @@ def train(options: argparse.Namespace) -> None:
         model.module.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
 
+    def save() -> None:
+        checkpoints.save(step, {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()})
+
+    notice = elastic.worker.notice()
     inputs, targets = (tensor[rank::world] for tensor in samples())
     while step < options.steps:
         optimizer.zero_grad()
@@ -94,18 +102,25 @@ def train(options: argparse.Namespace) -> None:
         loss.backward()
         optimizer.step()
         step += 1
-        mean_loss = loss.detach().clone()
-        dist.all_reduce(mean_loss)
+        shared = torch.tensor([loss.item(), float(notice.pending)])
+        dist.all_reduce(shared)
+        total_loss, notices = shared.tolist()
         line = {
             "round": int(os.environ.get("ELASTIC_ROUND", "0")),
             "rank": rank,
             "world": world,
-            "loss": mean_loss.item() / world,
+            "loss": total_loss / world,
             "step": step,
         }
         print(json.dumps(line) + "\n", end="", flush=True)  # one write: lines of workers stay whole
         if rank == 0 and (step % options.checkpoint_every == 0 or step == options.steps):
-            checkpoints.save(step, {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()})
+            save()
+        if notices == world:  # only when all ranks have it, so that all do this after the same step
+            if rank == 0:
+                save()
+            dist.barrier()  # whoever acknowledges may be stopped, and the others with it
+            notice.acknowledge()
+            notice.wait_for_end()
         time.sleep(options.step_seconds)
 
 

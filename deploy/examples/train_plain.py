@@ -2,13 +2,14 @@
 
     elasticrun --nproc-per-node=2 train_plain.py --checkpoint-dir /tmp/checkpoints
 
-Standard library only. It shows the five things that make a script elastic:
+Standard library only, as is ``elastic.worker``. It shows what makes a script elastic, the first five always:
 
 1. Its place in the world comes from the environment, new at every start.
 2. Any start may be a restart: it resumes from the newest checkpoint.
 3. Rank 0 alone writes checkpoints, each by an atomic rename, so a kill never leaves half of one.
 4. A lost peer makes it crash. It repairs nothing itself: the launcher starts the group again.
 5. On SIGTERM it saves the last complete step and ends.
+6. It loses no step when a node is let in: with ``--notice-timeout=30`` the launcher gives notice first.
 
 The gradient is summed over all workers through rank 0, so the result does not depend on how many
 workers there are, nor on when they came and went. Like other collective libraries it trusts its
@@ -29,6 +30,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
+
+import elastic.worker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -232,6 +235,7 @@ def terminate(signum: int, _frame: object) -> NoReturn:
 def run(options: argparse.Namespace, place: Place) -> None:
     checkpoints = Checkpoints(options.checkpoint_dir)
     state = checkpoints.load()
+    notice = elastic.worker.notice()
     with ExitStack() as stack:
         group = None
         if not options.sleep_only:
@@ -252,6 +256,13 @@ def run(options: argparse.Namespace, place: Place) -> None:
                 print(json.dumps(line) + "\n", end="", flush=True)  # one write: lines of workers stay whole
                 if place.rank == 0 and state.step % options.checkpoint_every == 0:
                     checkpoints.save(state)
+                # Only when all ranks have notice, so that all stop after the same step.
+                if group is not None and group.sum([float(notice.pending)]) == [place.world]:
+                    if place.rank == 0:
+                        checkpoints.save(state)
+                    group.sum([0.0])  # whoever acknowledges may be stopped, and the others with it
+                    notice.acknowledge()
+                    notice.wait_for_end()
         finally:
             # `state` is only ever replaced by a complete one, so whatever ends us, this is sound.
             if place.rank == 0:

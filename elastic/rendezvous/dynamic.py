@@ -24,7 +24,7 @@ from .core.member import Standing
 from .core.protocol import Protocol
 from .core.records import Failure, Node, Outcome, Round, Terminal, Want
 from .core.report import Report, report
-from .core.view import store_prefix
+from .core.view import View, store_prefix
 from .errors import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -97,6 +97,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def node_id(self) -> str:
         """The id of this node, unique in the life of the run."""
         return self._node.node_id
+
+    @property
+    def view(self) -> View:
+        """What this node knows of the shared records: all on the leader, elsewhere what it follows."""
+        return View() if self._shell is None else self._shell.situation.view
 
     @property
     def shares_failures(self) -> bool:

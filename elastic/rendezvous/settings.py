@@ -35,6 +35,7 @@ KEYS: Mapping[str, str] = {
     "node_name": "name of this node; an agent takes the place of an earlier one of the same name",
     "job_token": "names one submission of the job: an agent that comes after its end does not start it again",
     "etcd_prefix": "where in etcd the runs are kept (/elastic)",
+    "find_members": "1: should no endpoint given answer, use the other members that etcd knows of (0)",
     "protocol": "http or https, for endpoints that do not say (http)",
     "ca_cert": "file with the certificate authority of etcd (also: cacert)",
     "ssl_cert": "file with this client's certificate (also: cert)",
@@ -73,8 +74,10 @@ class RendezvousTimeout:
 class RendezvousSettings:
     """Settings of one node's rendezvous.
 
-    `ttl` is how long after its death a node is known to be gone. The fields that `KEYS` does not
-    explain: `labels` are for people and placement, and travel with the node's record.
+    `ttl` is how long after its death a node is known to be gone. etcd counts it anew from each restart or
+    election of its own, so under those the bound runs from the last of them, plus `Rules.return_grace` and
+    `rejoin_grace`; who cannot wait deletes the node's record. The fields that `KEYS` does not explain:
+    `labels` are for people and placement, and travel with the node's record.
     """
 
     run_id: str
@@ -91,6 +94,7 @@ class RendezvousSettings:
     progress_interval: timedelta = timedelta(seconds=5)
     retention: timedelta = timedelta(days=7)
     terminal_ttl: timedelta = timedelta(days=1)
+    find_members: bool = False
     node_name: str = ""
     job_token: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -146,6 +150,7 @@ class RendezvousSettings:
             progress_interval=seconds("progress_interval", 5),
             retention=seconds("retention", 7 * 86400),
             terminal_ttl=seconds("terminal_ttl", 86400),
+            find_members=bool(params.get_as_bool("find_members", False)),
             node_name=str(params.get("node_name", "")),
             job_token=str(params.get("job_token", "")),
         )

@@ -46,6 +46,7 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 _SHORTEST_OUTAGE = 1.0  # seconds; a stream that is replaced at once, or late, is none
 _TRIES = 3  # that are overtaken by other changes before there is a pause between them
+_GOODBYES = 3  # of a node that goes and is not answered: one for each member of a usual cluster
 _NOTABLE = ("open", "close", "evict", "incarnate", "restore")
 
 
@@ -98,6 +99,7 @@ class Shell:
         self._lost = ""
         self._reread = False
         self._overtaken = 0
+        self._goodbyes = 0
         self._joins = 0
         self._world: Round | None = None
         self._unreadable: dict[str, RendezvousStateError] = {}
@@ -175,7 +177,8 @@ class Shell:
             self._act()
             self._upkeep()
         except BackendUnavailable as e:
-            self._reread = self._reread or e.maybe
+            # Also where nothing can have been done: an answer to the read is what ends the outage.
+            self._reread = self._situation.ready
             self._retry_later(str(e))
         except BackendWiped as e:
             log.warning("%s; registering again", e)
@@ -186,7 +189,7 @@ class Shell:
         except BackendRefused as e:
             if self._protocol.me.stance in (Stance.JOINING, Stance.ABSENT):
                 self._fail(RendezvousConnectionError(str(e)))
-            self._retry_later(str(e))
+            self._retry_later(str(e), refused=True)
 
     def _begin(self) -> None:
         """Read the shared state for the first time."""
@@ -241,13 +244,14 @@ class Shell:
                 nodes = self._protocol.following
                 self._learn_reading(self._backend.read(nodes=nodes), nodes=nodes)
                 self._reread = False
+                self._in_touch("call")
             self._deliver()
             leaving = self._protocol.me.stance is Stance.LEAVING
             if not leaving and (self._situation.error is not None or self._situation.refusal is not None):
                 self._due = None
                 return
             now = time.monotonic()
-            if self._away:
+            if self._outage:
                 self._protocol.backend_away(now)
             action = self._protocol.next_action(now)
             if isinstance(action, Commit) and self._depends_on_unreadable(action):
@@ -386,7 +390,7 @@ class Shell:
     ) -> None:
         before, protocol = self._situation, self._protocol
         verdict = protocol.verdict
-        if self._lost and verdict.standing is Standing.CURRENT:
+        if self._lost and verdict.standing in (Standing.CURRENT, Standing.SUPERSEDED):
             verdict = Verdict(Standing.LOST, self._lost)
         seen = protocol.view.round
         current = seen is not None and verdict.standing is Standing.CURRENT
@@ -413,12 +417,11 @@ class Shell:
 
     # -- the backend comes and goes ---------------------------------------------------------------
 
-    def _retry_later(self, reason: str) -> None:
+    def _retry_later(self, reason: str, *, refused: bool = False) -> None:
         """After a failed call: say so once, and try again after a pause or when something happens."""
         self._lost_touch("call", reason)
         if self._protocol.me.stance is Stance.LEAVING:
-            log.warning("leaving without a goodbye: %s", reason)
-            self._publish(gone=True)
+            self._say_goodbye_again(reason, refused=refused)
             return
         pause = _spread(self._pause)
         self._pause = min(_LONGEST_PAUSE, self._pause * 2)
@@ -426,6 +429,20 @@ class Shell:
             self._due = time.monotonic() + pause
         else:
             self._wait_for_wish(pause)
+
+    def _say_goodbye_again(self, reason: str, *, refused: bool) -> None:
+        """A node that goes asks one member after the other to hear it, and then goes without."""
+        self._goodbyes += 1
+        if self._situation.ready and not refused and self._goodbyes < _GOODBYES:
+            # At once, without reading first: if the last word was heard, the guard of the next one says so.
+            self._reread = False
+            self._due = time.monotonic()
+            return
+        # A backend that takes no records may still end a lease, which says the same.
+        heard = refused and self._backend.drop_lease()
+        if not heard:
+            log.warning("leaving without a goodbye: %s", reason)
+        self._publish(gone=True, heard=heard)
 
     def _wait_for_wish(self, pause: float) -> None:
         """A pause before anything could be read; only a wish or `stop` cuts it short."""
@@ -469,9 +486,10 @@ class Shell:
         self._mind_silence()
         if self._away.pop(what, None) is None or self._away:
             return
-        now = time.monotonic()
-        self._protocol.backend_away(now)
         if self._outage:
+            # Only then: streams that break again and again would otherwise excuse an absent node for ever.
+            now = time.monotonic()
+            self._protocol.backend_away(now)
             self._outage = False
             log.warning("etcd is back after %.1f s", now - self._away_since)
             self._publish()

@@ -5,11 +5,13 @@
 
 from .api import ElasticAgent, SimpleElasticAgent
 from .local_elastic_agent import LocalElasticAgent
+from .restarts import RestartPolicy
 from .spec import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 
 __all__ = [
     "ElasticAgent",
     "LocalElasticAgent",
+    "RestartPolicy",
     "RunResult",
     "SimpleElasticAgent",
     "Worker",

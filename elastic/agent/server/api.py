@@ -11,15 +11,14 @@ from __future__ import annotations
 import enum
 import logging
 import os
+import random
 import signal
 import socket
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
-from elastic.multiprocessing import ProcessFailure, SignalException, exit_code_for
-from elastic.multiprocessing.errors.failures import sort_by_cause
+from elastic.multiprocessing import ProcessFailure, SignalException
 from elastic.multiprocessing.signals import signal_name
 from elastic.rendezvous import (
     Failure,
@@ -37,14 +36,19 @@ from elastic.rendezvous import (
 
 from .environment import JobFacts, worker_environment
 from .exchange import with_participants
+from .failures import FailureLog
+from .joining import Join
+from .notices import NoticeBoard
 from .policy import Decision, Move, Phase, Scene, decide
-from .ranks import worker_ranks
-from .spec import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
-from .waiting import Doorbell, Signals, wait
+from .restarts import RestartPolicy
+from .settling import settle
+from .spec import RunResult, WorkerGroup, WorkerSpec, WorkerState
+from .waiting import Doorbell, Orders, Signals, wait
 
 log = logging.getLogger("elastic.agent")
 
 DEFAULT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+DEFAULT_NEWS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class ElasticAgent(ABC):
@@ -58,14 +62,23 @@ class ElasticAgent(ABC):
     def get_worker_group(self, role: str = "default") -> WorkerGroup:
         """The worker group; do not change it."""
 
+    @abstractmethod
+    def stop(self) -> None:
+        """Have `run` end soon, from any thread."""
+
 
 class _Stage(enum.Enum):
     """Where the loop is."""
 
     JOINING = "it waits for a world"
     RUNNING = "workers run"
+    NOTICE = "workers were told that they will be stopped, and may save"
     STOPPING = "workers are being stopped"
+    PAUSING = "workers are stopped, and it is too early to start them again"
     BARRIER = "workers are done, and the agent waits for the other nodes"
+
+
+_PHASES = {_Stage.RUNNING: Phase.RUNNING, _Stage.NOTICE: Phase.NOTICE, _Stage.BARRIER: Phase.BARRIER}
 
 
 class SimpleElasticAgent(ElasticAgent):
@@ -73,7 +86,11 @@ class SimpleElasticAgent(ElasticAgent):
 
     `exit_barrier_timeout` is how long an agent whose workers have succeeded waits for the other
     nodes; the wait ends at once when they are done or gone. `shutdown_timeout` is how long workers may
-    take to end after they are told to. `signals_to_handle` are the signals that make this node leave.
+    take to end after they are told to. `signals_to_handle` are the signals that make this node leave;
+    `signals_to_pass_on` are news for its workers, and change nothing here. `notice_timeout` is how long
+    workers may take to acknowledge that they will be stopped for a newcomer (0: they are not told), and
+    `notice_signal` is sent to them with the notice (0: none). `restarts` says how soon they are started
+    again after a failure. ValueError for a negative `notice_timeout`.
     """
 
     def __init__(
@@ -83,26 +100,46 @@ class SimpleElasticAgent(ElasticAgent):
         shutdown_timeout: float = 30,
         *,
         signals_to_handle: Iterable[int] = DEFAULT_SIGNALS,
+        signals_to_pass_on: Iterable[int] = DEFAULT_NEWS,
+        notice_timeout: float = 0,
+        notice_signal: int = 0,
+        restarts: RestartPolicy | None = None,
     ) -> None:
+        if notice_timeout < 0:
+            raise ValueError(f"notice_timeout is {notice_timeout}: it must not be negative")
         self._worker_group = WorkerGroup(spec)
         self._exit_barrier_timeout = exit_barrier_timeout
         self._shutdown_timeout = shutdown_timeout
         self._signals_to_handle = tuple(signals_to_handle)
+        self._signals_to_pass_on = tuple(signals_to_pass_on)
+        self._notice_timeout = notice_timeout
+        self._notice_signal = notice_signal
+        self._log = FailureLog(restarts or RestartPolicy(), max_restarts=spec.max_restarts)
         self._handler = spec.rdzv_handler
         self._bell = Doorbell()
-        self._signals = Signals((), self._bell)
+        self._orders = Orders(self._bell)
         self._stage = _Stage.JOINING
         self._told_of_changes = False
-        self._join: _Join | None = None
+        self._join: Join | None = None
         self._job_failures = 0
-        self._failures: dict[int, ProcessFailure] = {}
+        self._started_at = 0.0
         self._after_stop: Callable[[], RunResult | None] = self._rejoin
-        self._signals_heeded = 0
+        self._board: NoticeBoard | None = None
+        self._notice_until = 0.0
+        self._pause_until = 0.0
         self._barrier_until = 0.0
         self._succeeded = RunResult(WorkerState.SUCCEEDED)
 
     def get_worker_group(self, role: str = "default") -> WorkerGroup:  # noqa: ARG002 - it has one
         return self._worker_group
+
+    def stop(self) -> None:
+        """Have this node leave as if it got a signal: the one call that another thread may make.
+
+        It returns at once, and `run` returns a result in state STOPPED when the workers have ended. Called
+        again it kills them. Before `run` it makes that end at once, and afterwards it does nothing.
+        """
+        self._orders.stop()
 
     # -- what a kind of agent provides ------------------------------------------------------------
 
@@ -133,19 +170,29 @@ class SimpleElasticAgent(ElasticAgent):
     def _workers_wakeup(self, group: WorkerGroup) -> float | None:
         """The monotonic time at which the workers need attention at the latest."""
 
+    def _notify_workers(self, group: WorkerGroup, number: int) -> set[int]:  # noqa: ARG002
+        """Send a signal that is only news; returns the local ranks that don't want it. Default: all."""
+        return {worker.local_rank for worker in group.workers}
+
+    def _running_workers(self, group: WorkerGroup) -> set[int]:
+        """The local ranks of the workers that have not ended. Default: all of them."""
+        return {worker.local_rank for worker in group.workers}
+
     # -- the loop ---------------------------------------------------------------------------------
 
     def run(self, role: str = "default") -> RunResult:  # noqa: ARG002 - it has one
         """Run to the end of the job, or of this node's part in it.
 
-        Returns how the workers ended. Raises SignalException when a signal made this node leave, and a
+        Returns how the workers ended. Not in the main thread it handles no signals: end it by `stop`. Raises
+        SignalException when a signal made this node leave, and a
         RendezvousError when there is no world for it. Afterwards no worker runs and the rendezvous is
         left. An agent runs once.
         """
         spec = self._worker_group.spec
         self._handler.announce(role=spec.role, local_world_size=spec.local_world_size)
         self._told_of_changes = self._handler.subscribe(self._bell.ring)
-        with Signals(self._signals_to_handle, self._bell) as self._signals:
+        passing = self._signals_to_pass_on
+        with Signals(self._signals_to_handle, self._bell, passing=passing) as self._orders.signals:
             try:
                 return self._loop()
             finally:
@@ -155,19 +202,26 @@ class SimpleElasticAgent(ElasticAgent):
         self._rejoin()
         while True:
             self._bell.clear()
+            self._pass_on_news()
             result = self._step()
             if result is not None:
                 return result
             self._wait()
 
     def _wait(self) -> None:
-        workers = self._workers_fd(self._worker_group)
+        stage = self._stage
         times = [self._workers_wakeup(self._worker_group)]
-        if self._stage is _Stage.BARRIER:
+        if stage is _Stage.BARRIER:
             times.append(self._barrier_until)
-        if not self._told_of_changes and self._stage in (_Stage.RUNNING, _Stage.BARRIER):
+        elif stage is _Stage.NOTICE:
+            times.append(self._notice_until)
+        elif stage is _Stage.PAUSING:
+            times.append(self._pause_until)
+        if not self._told_of_changes and stage in _PHASES:
             times.append(time.monotonic() + self._worker_group.spec.monitor_interval)
-        fds = [self._bell.fileno(), *([] if workers is None else [workers])]
+        workers = self._workers_fd(self._worker_group)
+        board = self._board.fileno() if self._board is not None and stage is _Stage.NOTICE else None
+        fds = [self._bell.fileno(), *(fd for fd in (workers, board) if fd is not None)]
         wait(fds, min((t for t in times if t is not None), default=None))
 
     def _step(self) -> RunResult | None:
@@ -178,6 +232,8 @@ class SimpleElasticAgent(ElasticAgent):
                 result = self._joining()
             elif before is _Stage.STOPPING:
                 result = self._stopping()
+            elif before is _Stage.PAUSING:
+                result = self._pausing()
             else:
                 result = self._carry_out(decide(self._scene()))
             if result is not None or self._stage is before:
@@ -195,7 +251,25 @@ class SimpleElasticAgent(ElasticAgent):
             self._handler.shutdown()
             if self._join is not None:
                 self._join.thread.join(timeout=self._shutdown_timeout + 1)
-            self._bell.close()
+            if self._board is not None:
+                self._board.close()
+            self._orders.close()
+
+    def _pass_on_news(self) -> None:
+        """Hand the signals that are only news to the workers."""
+        while self._orders.signals.news:
+            number = self._orders.signals.news.popleft()
+            if self._stage not in (_Stage.RUNNING, _Stage.NOTICE):
+                log.warning("%s is not passed on: %s", signal_name(number), self._stage.value)
+                continue
+            unwilling = self._notify_workers(self._worker_group, number)
+            if unwilling:
+                ranks = ", ".join(map(str, sorted(unwilling)))
+                log.warning(
+                    "%s is not passed on to local ranks %s: it would end them", signal_name(number), ranks
+                )
+            else:
+                log.info("%s was passed on to the workers", signal_name(number))
 
     # -- joining ----------------------------------------------------------------------------------
 
@@ -212,10 +286,10 @@ class SimpleElasticAgent(ElasticAgent):
             local_world_size=spec.local_world_size,
             role=spec.role,
         )
-        self._join = _Join(lambda: with_participants(self._handler.next_rendezvous(), me), self._bell.ring)
+        self._join = Join(lambda: with_participants(self._handler.next_rendezvous(), me), self._bell.ring)
 
     def _joining(self) -> RunResult | None:
-        if self._new_signal():
+        if self._orders.heed():
             return self._leave()
         join = self._join
         if join is None or not join.over:
@@ -234,6 +308,7 @@ class SimpleElasticAgent(ElasticAgent):
             log.info("%s", error)
             return RunResult(WorkerState.SUCCEEDED, reason=str(error))
         if isinstance(error, RendezvousClosedError) and error.terminal is not None:
+            log.info("%s", error)
             return self._ending(error.terminal)
         raise error
 
@@ -244,22 +319,8 @@ class SimpleElasticAgent(ElasticAgent):
             self._handler.regroup(self._handler.status().reason)
             self._rejoin()
             return
-        ranks = worker_ranks(info.participants, info.rank)
-        bootstrap = info.bootstrap_store_info
-        group.store, group.round = info.store, info.round
-        group.group_rank, group.group_world_size = info.rank, info.world_size
-        group.master_addr = spec.master_addr or bootstrap.master_addr
-        group.master_port = spec.master_port or bootstrap.master_port
-        group.workers = [
-            Worker(
-                local_rank=r.local_rank,
-                global_rank=r.rank,
-                role_rank=r.role_rank,
-                world_size=r.world_size,
-                role_world_size=r.role_world_size,
-            )
-            for r in ranks
-        ]
+        ranks = settle(group, info)
+        self._log.begin()
         self._job_failures = info.failures
         facts = JobFacts(
             run_id=self._handler.get_run_id(),
@@ -269,28 +330,22 @@ class SimpleElasticAgent(ElasticAgent):
             node_count=info.world_size,
             local_world_size=spec.local_world_size,
             role=spec.role,
-            master_addr=group.master_addr,
-            master_port=group.master_port,
+            master_addr=group.master_addr or "",
+            master_port=group.master_port or 0,
             failures=info.failures,
             max_restarts=spec.max_restarts,
             uses_agent_store=self._handler.use_agent_store,
             shutdown_timeout=self._shutdown_timeout,
-        )
-        log.info(
-            "round %d: node %d of %d (%s), workers %d-%d of %d, master %s:%d",
-            info.round,
-            info.rank,
-            info.world_size,
-            " ".join(member.name for member in info.participants),
-            ranks[0].rank,
-            ranks[-1].rank,
-            ranks[0].world_size,
-            group.master_addr,
-            group.master_port,
+            node_failures=self._log.count,
         )
         environments = {r.local_rank: worker_environment(facts, r, os.environ) for r in ranks}
         self._stage = _Stage.RUNNING
+        self._started_at = time.monotonic()
         try:
+            if self._notice_timeout:
+                board = self._board = self._board or NoticeBoard()
+                board.begin(info.round)
+                environments = {i: env | board.environment(i) for i, env in environments.items()}
             pids = self._start_workers(group, environments)
         except OSError as e:
             self._failed_to_start(e)
@@ -305,7 +360,7 @@ class SimpleElasticAgent(ElasticAgent):
         code = 127 if isinstance(error, FileNotFoundError) else 126
         worker = self._worker_group.workers[0]
         message = f"the workers cannot be started: {error}"
-        self._failures = {
+        self._log.failures = {
             worker.global_rank: ProcessFailure(local_rank=0, pid=0, exitcode=code, message=message)
         }
         self._worker_group.state = WorkerState.FAILED
@@ -320,29 +375,38 @@ class SimpleElasticAgent(ElasticAgent):
             seen = self._monitor_workers(group)
             group.state = seen.state
             if seen.is_failed():
-                self._failures = seen.failures
+                self._log.failures = seen.failures
             elif seen.state is WorkerState.SUCCEEDED:
                 self._succeeded = seen
+        acknowledged: frozenset[int] = frozenset()
+        if self._stage is _Stage.NOTICE and self._board is not None:
+            acknowledged = self._board.acknowledged()
         return Scene(
-            phase=Phase.RUNNING if self._stage is _Stage.RUNNING else Phase.BARRIER,
+            phase=_PHASES[self._stage],
             workers=group.state,
             status=self._handler.status(),
-            signal=self._signals.received[0] if self._signals.received else 0,
+            ordered_out=self._orders.count > 0,
             failures=self._job_failures,
             max_restarts=group.spec.max_restarts,
             shares_failures=self._handler.shares_failures,
             waited_enough=time.monotonic() >= self._barrier_until,
+            gives_notice=self._board is not None,
+            acknowledged=bool(acknowledged),
+            ready_to_stop=self._running_workers(group) <= acknowledged
+            or time.monotonic() >= self._notice_until,
         )
 
     def _carry_out(self, decision: Decision) -> RunResult | None:
         move, why = decision.move, decision.why
         if move is Move.LEAVE:
-            self._new_signal()
+            self._orders.heed()
             return self._leave()
         if move is Move.END:
             self._stop_then(lambda: self._ended(self._handler.status(), why))
         elif move in (Move.RETRY, Move.FAIL):
             return self._worker_failed(last=move is Move.FAIL)
+        elif move is Move.NOTIFY:
+            self._give_notice(why)
         elif move is Move.REGROUP:
             log.info("regrouping: %s", why)
             self._handler.regroup(why)
@@ -361,40 +425,49 @@ class SimpleElasticAgent(ElasticAgent):
             return self._succeeded
         return None
 
+    def _give_notice(self, why: str) -> None:
+        """Tell every worker that it will be stopped soon, and have the loop wait for what they answer."""
+        if self._board is None:
+            raise AssertionError("only an agent with a board gives notice")
+        log.info("%s: workers have %g s to save and to acknowledge", why, self._notice_timeout)
+        self._stage = _Stage.NOTICE
+        self._notice_until = time.monotonic() + self._notice_timeout
+        ranks = [worker.local_rank for worker in self._worker_group.workers]
+        self._board.post(ranks, reason=f"the world is formed anew: {why}", deadline=self._notice_until)
+        if self._notice_signal:
+            self._notify_workers(self._worker_group, self._notice_signal)
+
     def _worker_failed(self, *, last: bool) -> RunResult | None:
-        failure = self._first_failure()
+        ran = time.monotonic() - self._started_at
+        failure = self._log.note(self._worker_group.round, job_failures=self._job_failures, ran=ran)
         log.error("%s", failure.message)
-        if last:
+        if last or (failure.final and not self._handler.shares_failures):
             self._handler.set_closed()
             self._stop_then(lambda: self._budget_spent(failure))
         else:
             self._handler.regroup(failure.message, failure)
-            self._stop_then(self._rejoin)
+            self._stop_then(self._rejoin if failure.final else self._pause)
         return None
 
-    def _first_failure(self) -> Failure:
-        """The failure that came first on this node, in the words that the other nodes will read."""
-        group = self._worker_group
-        rank, process = sort_by_cause(self._failures)[0]
-        how = f"exit code {process.exitcode}"
-        if process.exitcode < 0:
-            how = f"signal {-process.exitcode} ({process.signal_name()})"
-        spent = self._job_failures >= group.spec.max_restarts
-        message = (
-            f"worker {rank} (local rank {process.local_rank} on {socket.gethostname()}) failed with {how}"
-            if process.pid
-            else process.message
-        )
-        if spent:
-            message += f"; --max-restarts={group.spec.max_restarts} allows no further restart"
-        return Failure(
-            round=group.round,
-            rank=max(rank, 0),
-            local_rank=process.local_rank,
-            exit_code=exit_code_for(process),
-            message=message,
-            final=spent,
-        )
+    def _pause(self) -> RunResult | None:
+        """Wait before the next start if failures follow each other too soon. All nodes wait for this one."""
+        streak = self._log.streak
+        seconds = streak.pause(self._log.policy, jitter=random.random())  # noqa: S311 - guards nothing
+        if not seconds:
+            self._rejoin()
+            return None
+        log.info("%d failures in a row, each at once: the next start is in %.1f s", streak.failures, seconds)
+        self._pause_until = time.monotonic() + seconds
+        self._stage = _Stage.PAUSING
+        return None
+
+    def _pausing(self) -> RunResult | None:
+        if self._orders.heed():
+            return self._leave()
+        over = self._handler.status().standing in (Standing.CLOSED, Standing.EVICTED, Standing.LOST)
+        if over or time.monotonic() >= self._pause_until:
+            self._rejoin()  # which also finds out what it means that the job is over
+        return None
 
     # -- stopping ---------------------------------------------------------------------------------
 
@@ -404,25 +477,22 @@ class SimpleElasticAgent(ElasticAgent):
         self._stop_workers(self._worker_group, signal.SIGTERM, self._shutdown_timeout)
 
     def _stopping(self) -> RunResult | None:
-        if self._new_signal():
+        if self._orders.heed():
             if self._after_stop == self._left:
-                log.warning("a second signal: killing the workers now")
+                log.warning("told to end a second time: killing the workers now")
                 self._stop_workers(self._worker_group, signal.SIGKILL, 0.0)
             else:
                 self._leave()
         if not self._workers_stopped(self._worker_group):
             return None
+        seen = self._monitor_workers(self._worker_group)
+        self._log.failures, self._log.victims = seen.failures or self._log.failures, seen.victims
         self._worker_group.state = WorkerState.STOPPED
         return self._after_stop()
 
-    def _new_signal(self) -> bool:
-        """Whether a signal came that was not heeded yet."""
-        heeded, self._signals_heeded = self._signals_heeded, len(self._signals.received)
-        return self._signals_heeded > heeded
-
     def _leave(self) -> RunResult | None:
         """Tell the others first, so that they know before this node's workers are gone."""
-        name = signal_name(self._signals.received[0])
+        name = self._orders.name
         log.info("%s: leaving; the job goes on without this node", name)
         self._handler.leave(f"received {name}")
         self._stop_then(self._left)
@@ -431,7 +501,10 @@ class SimpleElasticAgent(ElasticAgent):
     # -- endings ----------------------------------------------------------------------------------
 
     def _left(self) -> RunResult | None:
-        number = self._signals.received[0]
+        received = self._orders.signals.received
+        if not received:
+            return RunResult(WorkerState.STOPPED, reason="stop() was called")
+        number = received[0]
         raise SignalException(f"received {signal_name(number)}", sigval=signal.Signals(number))
 
     def _ended(self, status: RendezvousStatus, why: str) -> RunResult | None:
@@ -444,7 +517,8 @@ class SimpleElasticAgent(ElasticAgent):
     def _budget_spent(self, failure: Failure) -> RunResult | None:
         return RunResult(
             WorkerState.FAILED,
-            failures=self._failures,
+            failures=self._log.failures,
+            victims=self._log.victims,
             exit_code=failure.exit_code,
             reason=failure.message,
         )
@@ -453,31 +527,4 @@ class SimpleElasticAgent(ElasticAgent):
         """The result that the job's terminal record means for this node."""
         if terminal.outcome is Outcome.SUCCEEDED:
             return self._succeeded
-        ours = terminal.failure is not None and terminal.failure.rank in self._failures
-        return RunResult(
-            WorkerState.FAILED,
-            failures=self._failures if ours else {},
-            exit_code=terminal.exit_code or 1,
-            reason=f"the job has ended: {terminal.reason}",
-        )
-
-
-class _Join:
-    """One call of `next_rendezvous` in a thread. `over` once there is `info` or `error`."""
-
-    def __init__(self, call: Callable[[], RendezvousInfo], ring: Callable[[], None]) -> None:
-        self.info: RendezvousInfo | None = None
-        self.error: BaseException | None = None
-        self.over = False
-        self._call = call
-        self._ring = ring
-        self.thread = threading.Thread(target=self._run, name="elastic-join", daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.info = self._call()
-        except BaseException as e:
-            self.error = e
-        self.over = True
-        self._ring()
+        return self._log.ending(terminal, round_number=self._worker_group.round)

@@ -29,6 +29,7 @@ class JobFacts:
     max_restarts: int
     uses_agent_store: bool
     shutdown_timeout: float
+    node_failures: int = 0
 
 
 def worker_environment(facts: JobFacts, ranks: WorkerRanks, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -53,5 +54,6 @@ def worker_environment(facts: JobFacts, ranks: WorkerRanks, inherited: Mapping[s
         "ELASTIC_RUN_ID": facts.run_id,
         "ELASTIC_ROUND": str(facts.round),
         "ELASTIC_NODE_ID": facts.node_id,
+        "ELASTIC_NODE_FAILURES": str(facts.node_failures),
         "ELASTIC_SHUTDOWN_TIMEOUT": f"{facts.shutdown_timeout:g}",
     }

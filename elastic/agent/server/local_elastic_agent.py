@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from string import Template
+from typing import Any
 
-from elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, PContext, RunProcsResult, start_processes
+from elastic.multiprocessing import (
+    DefaultLogsSpecs,
+    LogsSpecs,
+    NumaOptions,
+    PContext,
+    RunProcsResult,
+    start_processes,
+)
+from elastic.multiprocessing.errors.oom import oom_hint, oom_kills
 
-from .api import DEFAULT_SIGNALS, SimpleElasticAgent
+from .api import DEFAULT_NEWS, DEFAULT_SIGNALS, SimpleElasticAgent
+from .restarts import RestartPolicy
 from .spec import RunResult, WorkerGroup, WorkerSpec, WorkerState
 
 
@@ -17,7 +29,9 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     `logs_specs` decides where their output goes (default: nowhere but the console) and
     `log_line_prefix_template` what each line there begins with: a `string.Template` with `role_name`,
-    `rank`, `local_rank`, `node_rank`, `round` and `hostname`. `start_method` is for functions.
+    `rank`, `local_rank`, `node_rank`, `round` and `hostname`. `start_method` is for functions. `numa_options`
+    and `dump_stacks` are those of `start_processes`. Wherever an argument of the spec is a text that holds
+    `${local_rank}`, each worker gets its own.
     `worker_env` adds to the environment of the worker with a local rank. The rest is as in
     `SimpleElasticAgent`.
     """
@@ -32,22 +46,35 @@ class LocalElasticAgent(SimpleElasticAgent):
         shutdown_timeout: float = 30,
         *,
         worker_env: Callable[[int], Mapping[str, str]] | None = None,
+        numa_options: NumaOptions | None = None,
+        dump_stacks: bool = False,
         duplicate_stdout_filters: Sequence[str] | None = None,
         duplicate_stderr_filters: Sequence[str] | None = None,
         signals_to_handle: Iterable[int] = DEFAULT_SIGNALS,
+        signals_to_pass_on: Iterable[int] = DEFAULT_NEWS,
+        notice_timeout: float = 0,
+        notice_signal: int = 0,
+        restarts: RestartPolicy | None = None,
     ) -> None:
         super().__init__(
             spec,
             exit_barrier_timeout=exit_barrier_timeout,
             shutdown_timeout=shutdown_timeout,
             signals_to_handle=signals_to_handle,
+            signals_to_pass_on=signals_to_pass_on,
+            notice_timeout=notice_timeout,
+            notice_signal=notice_signal,
+            restarts=restarts,
         )
         self._logs_specs = DefaultLogsSpecs() if logs_specs is None else logs_specs
         self._start_method = start_method
         self._prefix = None if log_line_prefix_template is None else Template(log_line_prefix_template)
         self._worker_env = worker_env
+        self._numa_options = numa_options
+        self._dump_stacks = dump_stacks
         self._filters = (duplicate_stdout_filters, duplicate_stderr_filters)
         self._context: PContext | None = None
+        self._oom_kills: int | None = None
 
     def _start_workers(self, group: WorkerGroup, environments: dict[int, dict[str, str]]) -> dict[int, int]:
         spec = group.spec
@@ -56,14 +83,17 @@ class LocalElasticAgent(SimpleElasticAgent):
             raise AssertionError("the spec has checked that there is an entrypoint")
         if self._worker_env is not None:
             environments = {i: env | dict(self._worker_env(i)) for i, env in environments.items()}
+        self._oom_kills = oom_kills()
         self._context = start_processes(
             spec.role,
             entrypoint,
-            dict.fromkeys(environments, spec.args),
+            {rank: _with_local_rank(spec.args, rank) for rank in environments},
             environments,
             self._logs_specs,
             self._prefixes(group),
             start_method=self._start_method,
+            numa_options=self._numa_options,
+            dump_stacks=self._dump_stacks,
             duplicate_stdout_filters=self._filters[0],
             duplicate_stderr_filters=self._filters[1],
         )
@@ -89,7 +119,22 @@ class LocalElasticAgent(SimpleElasticAgent):
         result = self._context.poll()
         if result is None:
             return RunResult(WorkerState.HEALTHY)
+        if result.failures:
+            result = self._explained(result)
         return _by_global_rank(result, {w.local_rank: w.global_rank for w in group.workers})
+
+    def _explained(self, result: RunProcsResult) -> RunProcsResult:
+        """The result with what only this node can find out about its failures."""
+        now = oom_kills()
+        failures = {
+            i: replace(
+                failure,
+                hint=oom_hint(failure.exitcode, before=self._oom_kills, now=now),
+                log=result.stderrs.get(i, "").replace(os.devnull, ""),
+            )
+            for i, failure in result.failures.items()
+        }
+        return replace(result, failures=failures)
 
     def _stop_workers(self, group: WorkerGroup, death_signal: int, timeout: float) -> None:  # noqa: ARG002
         if self._context is not None:
@@ -101,6 +146,17 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._context.advance()
         return self._context.stopped
 
+    def _notify_workers(self, group: WorkerGroup, number: int) -> set[int]:
+        return (
+            super()._notify_workers(group, number) if self._context is None else self._context.notify(number)
+        )
+
+    def _running_workers(self, group: WorkerGroup) -> set[int]:
+        if self._context is None:
+            return super()._running_workers(group)
+        self._context.advance()  # takes in who has ended, also once nobody asks for the result any more
+        return self._context.running()
+
     def _workers_fd(self, group: WorkerGroup) -> int | None:  # noqa: ARG002
         if self._context is None or self._context.stopped:
             return None
@@ -110,6 +166,13 @@ class LocalElasticAgent(SimpleElasticAgent):
         return None if self._context is None or self._context.stopped else self._context.next_wakeup()
 
 
+def _with_local_rank(args: Sequence[Any], local_rank: int) -> tuple[Any, ...]:
+    # Not by string.Template, which would also change every other dollar of the user's.
+    return tuple(
+        arg.replace("${local_rank}", str(local_rank)) if isinstance(arg, str) else arg for arg in args
+    )
+
+
 def _by_global_rank(result: RunProcsResult, ranks: Mapping[int, int]) -> RunResult:
     return RunResult(
         WorkerState(result.state),
@@ -117,4 +180,5 @@ def _by_global_rank(result: RunProcsResult, ranks: Mapping[int, int]) -> RunResu
         failures={ranks[i]: failure for i, failure in result.failures.items()},
         stdouts={ranks[i]: path for i, path in result.stdouts.items()},
         stderrs={ranks[i]: path for i, path in result.stderrs.items()},
+        victims={ranks[i]: victim for i, victim in result.victims.items()},
     )

@@ -3,18 +3,24 @@
 ==============  ==============================  ===================================================
 phase           what is seen                    what follows
 ==============  ==============================  ===================================================
-any             a signal to end                 leave, stop the workers, end with 128 + n
+any             an order to leave               leave, stop the workers, end (a signal: with 128 + n)
 RUNNING         the job is closed               stop the workers, end as it says
 any             this node is evicted            stop the workers, end
 any             the backend is away too long    stop the workers, end
 RUNNING         a worker failed                 say so, stop the rest, join the next round
 RUNNING         a newer round                   stop the workers, join it
 RUNNING         all workers succeeded           say so, wait for the other nodes
-RUNNING         nodes wait to be let in         stop the workers, join the next round with them
+RUNNING         nodes wait to be let in         give the workers notice; without one to give, regroup
+NOTICE          all are ready, or time is over  stop the workers, join the next round with those who wait
+NOTICE          anything else                   as when RUNNING; but once a worker has acknowledged, how
+                                                workers end means nothing any more
 BARRIER         the job is closed               end as it says
 BARRIER         a newer round                   join it: the job is not done without this node
 BARRIER         the wait is over                end; this node's part is done
 ==============  ==============================  ===================================================
+
+Notice is given so that workers can save what they have. Once it is given the world is formed anew even if
+those who waited are gone again: a worker that has acknowledged does no more work.
 
 While the rendezvous backend is away none of it is seen, so the workers run on. Whether a failure
 ends the job is not decided here: the leader decides that when it has heard of every other node,
@@ -36,21 +42,30 @@ class Phase(enum.Enum):
     """What the agent is doing."""
 
     RUNNING = "workers run"
+    NOTICE = "workers were told that they will be stopped, and may save"
     BARRIER = "its workers are done, and it waits for the other nodes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What the agent sees. `signal` is the first one that told it to end; 0: none."""
+    """What the agent sees.
+
+    `ordered_out`: it was told to leave. `gives_notice`: workers get a notice before they are stopped for a
+    newcomer. `acknowledged`: one of them has answered it. `ready_to_stop`: each has, or has ended, or the
+    time for that is over.
+    """
 
     phase: Phase
     workers: WorkerState
     status: RendezvousStatus
-    signal: int = 0
+    ordered_out: bool = False
     failures: int = 0
     max_restarts: int = 0
     shares_failures: bool = True
     waited_enough: bool = False
+    gives_notice: bool = False
+    acknowledged: bool = False
+    ready_to_stop: bool = False
 
 
 class Move(enum.Enum):
@@ -61,6 +76,7 @@ class Move(enum.Enum):
     END = "stop the workers and end as the terminal record says"
     FAIL = "stop the workers and end: the restart budget is spent"
     RETRY = "say that a worker failed, stop the others and join the next round"
+    NOTIFY = "tell the workers that they will be stopped soon"
     REGROUP = "stop the workers and join the next round"
     SUCCEED = "say that all workers succeeded, and wait for the other nodes"
     FINISH = "end: this node's part is done"
@@ -75,7 +91,7 @@ class Decision:
 def decide(scene: Scene) -> Decision:
     """The agent's next move."""
     status = scene.status
-    if scene.signal:
+    if scene.ordered_out:
         return Decision(Move.LEAVE)
     if status.standing in (Standing.CLOSED, Standing.EVICTED, Standing.LOST):
         return Decision(Move.END, status.reason)
@@ -83,13 +99,18 @@ def decide(scene: Scene) -> Decision:
         if status.standing is Standing.SUPERSEDED:
             return Decision(Move.REGROUP, status.reason)
         return Decision(Move.FINISH if scene.waited_enough else Move.STAY)
-    if scene.workers is WorkerState.FAILED:
+    told = scene.phase is Phase.NOTICE
+    answered = told and scene.acknowledged
+    if scene.workers is WorkerState.FAILED and not answered:
         spent = scene.failures >= scene.max_restarts
         return Decision(Move.FAIL if spent and not scene.shares_failures else Move.RETRY)
     if status.standing is Standing.SUPERSEDED:
         return Decision(Move.REGROUP, status.reason)
-    if scene.workers is WorkerState.SUCCEEDED:
+    if scene.workers is WorkerState.SUCCEEDED and not answered:
         return Decision(Move.SUCCEED)
+    if told:
+        return Decision(Move.REGROUP, "workers had notice") if scene.ready_to_stop else Decision(Move.STAY)
     if status.nodes_waiting > 0:
-        return Decision(Move.REGROUP, f"{status.nodes_waiting} waiting")
+        move = Move.NOTIFY if scene.gives_notice else Move.REGROUP
+        return Decision(move, f"{status.nodes_waiting} waiting")
     return Decision(Move.STAY)

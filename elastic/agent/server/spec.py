@@ -114,9 +114,10 @@ class WorkerGroup:
 class RunResult:
     """How an agent's run ended.
 
-    `return_values` and `failures` are keyed by global rank, and hold this node's workers only.
-    `exit_code` is what the agent's process should end with and `reason` says why, for people; both
-    are the job's own where another node's failure ended it.
+    All but the last two are keyed by global rank, and hold this node's workers; the one exception is that
+    `failures` also holds the failure that ended the job where that was another node's. `victims` are the
+    workers that ended badly because the agent stopped them. `exit_code` is what the agent's process should
+    end with and `reason` says why, for people.
     """
 
     state: WorkerState
@@ -124,6 +125,7 @@ class RunResult:
     failures: dict[int, ProcessFailure] = field(default_factory=dict)
     stdouts: dict[int, str] = field(default_factory=dict)
     stderrs: dict[int, str] = field(default_factory=dict)
+    victims: dict[int, ProcessFailure] = field(default_factory=dict)
     exit_code: int = 0
     reason: str = ""
 

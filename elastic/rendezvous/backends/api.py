@@ -150,8 +150,11 @@ class MembershipBackend(ABC):
         """Whether this node's lease exists, by the backend's own word."""
 
     @abstractmethod
-    def drop_lease(self) -> None:
-        """Give the lease up, and with it this node's keys."""
+    def drop_lease(self) -> bool:
+        """Give the lease up, and with it this node's keys; whether they are known to be gone.
+
+        Raises nothing: a lease that cannot be given up ends by itself.
+        """
 
     @abstractmethod
     def upkeep(self, *, leads: bool) -> float:

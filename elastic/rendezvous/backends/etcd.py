@@ -12,6 +12,7 @@ Translates between the protocol's words and `elastic.etcd`; decides nothing. Key
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -70,6 +71,11 @@ _ClientItem = WatchBatch | WatchInterrupted | WatchResumed | WatchEnded | LeaseL
 
 NAME = "etcd"
 DEFAULT_PREFIX = "/elastic"
+
+_GOODBYE_SECONDS = 5.0
+_FIND_SECONDS = 300.0
+
+log = logging.getLogger("elastic.rendezvous")
 
 
 class EtcdMembership(MembershipBackend):
@@ -253,15 +259,26 @@ class EtcdMembership(MembershipBackend):
             return False
         return True
 
-    def drop_lease(self) -> None:
-        if self._keeper is not None:
-            with _translated():
-                self._keeper.close(revoke=True)
-            self._keeper = None
+    def drop_lease(self) -> bool:
+        if self._keeper is None:
+            return True
+        keeper, self._keeper = self._keeper, None
+        seconds = min(self._settings.timeout.close.total_seconds(), _GOODBYE_SECONDS)
+        with _translated():
+            return keeper.close(revoke=True, timeout=seconds)
 
     def upkeep(self, *, leads: bool) -> float:
-        """The leader keeps the run's lease alive. A lease that has ended is replaced at the next write."""
+        """The leader keeps the run's lease alive. A lease that has ended is replaced at the next write.
+
+        Every node that was asked to looks for etcd's members.
+        """
         period = self._settings.retention.total_seconds() / 3
+        if self._settings.find_members:
+            period = min(period, _FIND_SECONDS)
+            try:
+                self._client.sync()
+            except EtcdError as e:
+                log.info("the members of etcd are not known at present: %s", e)
         if leads and self._run_lease:
             with _translated():
                 if self._client.keep_alive_once(self._run_lease) <= 0:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elastic.agent.server import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
+from elastic.agent.server import LocalElasticAgent, RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from elastic.rendezvous import RendezvousHandler, RendezvousInfo
 
 
@@ -133,3 +133,8 @@ def test_only_a_failed_run_has_failed(state: WorkerState) -> None:
     result = RunResult(state)
     assert result.is_failed() is (state is WorkerState.FAILED)
     assert (result.return_values, result.failures, result.exit_code) == ({}, {}, 0)
+
+
+def test_a_negative_time_for_notice_is_refused() -> None:
+    with pytest.raises(ValueError, match="notice_timeout is -1"):
+        LocalElasticAgent(spec(), notice_timeout=-1)
