@@ -17,6 +17,7 @@ from elastic.launcher.assembly import agent_devices, run_agent
 from elastic.launcher.config import LaunchConfig
 from elastic.launcher.entrypoint import worker_command
 from elastic.launcher.errors import LaunchError, UsageError
+from elastic.multiprocessing import AffinityMode, NumaOptions
 from elastic.multiprocessing.errors import ChildFailedError
 from elastic.multiprocessing.signals import SignalException
 from elastic.rendezvous.errors import RendezvousError, RendezvousGracefulExitError
@@ -68,6 +69,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         raise_for_failure(result, program, args=args)
     except ChildFailedError as report:
         print(report, file=sys.stderr)
+        return _told(f"error: {result.reason or report.summary()}", result.exit_code)
     return result.exit_code
 
 
@@ -85,9 +87,15 @@ def _config(options: Options, environ: Mapping[str, str]) -> LaunchConfig:
         max_restarts=options.max_restarts,
         monitor_interval=options.monitor_interval,
         start_method=options.start_method,
-        log_line_prefix_template=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+        log_line_prefix_template=options.log_line_prefix_template
+        or environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
         local_addr=options.local_addr,
         signals_to_handle=options.signals_to_handle,
+        signals_to_pass_on=options.signals_to_pass_on,
+        restart_backoff=options.restart_backoff,
+        max_same_failures=options.max_same_failures,
+        notice_timeout=options.notice_timeout,
+        notice_signal=options.notice_signal,
         duplicate_stdout_filters=options.duplicate_stdout_filters,
         duplicate_stderr_filters=options.duplicate_stderr_filters,
         virtual_local_rank=options.virtual_local_rank,
@@ -96,6 +104,12 @@ def _config(options: Options, environ: Mapping[str, str]) -> LaunchConfig:
         redirects=options.redirects,
         tee=options.tee,
         local_ranks_filter=options.local_ranks_filter,
+        ranks_filter=options.ranks_filter,
+        log_max_size=options.log_max_size,
+        log_keep=options.log_keep,
+        logs_specs=options.logs_specs,
+        dump_stacks=options.dump_stacks,
+        numa_options=NumaOptions(AffinityMode(options.numa_binding)) if options.numa_binding else None,
         devices=options.devices,
         devices_per_rank=options.devices_per_rank,
         device_variable=options.device_variable,

@@ -66,14 +66,26 @@ class Options:
     devices_per_rank: int | None
     device_variable: str
     virtual_local_rank: bool
+    numa_binding: str | None
     max_restarts: int
     monitor_interval: float
     shutdown_timeout: float | None
     signals_to_handle: tuple[str, ...]
+    signals_to_pass_on: tuple[str, ...]
+    restart_backoff: float
+    max_same_failures: int
+    notice_timeout: float
+    notice_signal: str | None
     log_dir: str | None
     redirects: Std | dict[int, Std]
     tee: Std | dict[int, Std]
     local_ranks_filter: tuple[int, ...] | None
+    ranks_filter: tuple[int, ...] | None
+    log_line_prefix_template: str | None
+    log_max_size: int | None
+    log_keep: int
+    logs_specs: str | None
+    dump_stacks: bool
     duplicate_stdout_filters: tuple[str, ...]
     duplicate_stderr_filters: tuple[str, ...]
     script: str

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from elastic.agent.server import LocalElasticAgent, RunResult, WorkerSpec
+from elastic.agent.server import ElasticAgent, LocalElasticAgent, RunResult, WorkerSpec
 from elastic.launcher import devices, machine, workers
 from elastic.launcher.config import LaunchConfig
 from elastic.launcher.errors import LaunchError, UsageError
@@ -19,6 +19,7 @@ from elastic.launcher.signals import raised_as_exceptions
 from elastic.launcher.standalone import standalone_etcd
 from elastic.launcher.values import NodeRange
 from elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, Std
+from elastic.multiprocessing.logs_registry import create_logs_specs
 from elastic.rendezvous import RendezvousHandler, RendezvousParameters, create_handler
 from elastic.utils.exit_codes import ExitCode
 
@@ -30,12 +31,18 @@ Entrypoint = Callable[..., Any] | str  # a function that each worker calls, or a
 
 
 def run_agent(
-    config: LaunchConfig, entrypoint: Entrypoint, *, args: Sequence[Any], environ: Mapping[str, str]
+    config: LaunchConfig,
+    entrypoint: Entrypoint,
+    *,
+    args: Sequence[Any],
+    environ: Mapping[str, str],
+    on_agent: Callable[[ElasticAgent], None] | None = None,
 ) -> RunResult:
     """Run one agent to its end, and leave nothing behind.
 
     :param args: the arguments of the entrypoint.
     :param environ: this process's environment.
+    :param on_agent: called with the agent before it runs, for a caller who may want to stop it.
     :raises UsageError: the configuration cannot be carried out here.
     :raises LaunchError: the local etcd does not start.
     :raises RendezvousError: the rendezvous cannot be used.
@@ -45,7 +52,7 @@ def run_agent(
     shutdown_timeout = config.shutdown_seconds(environ)
     run_id = config.run_id if config.has_run_id else secrets.token_hex(6)
     with ExitStack() as stack:
-        leave = stack.enter_context(raised_as_exceptions(config.signals))
+        start_up = stack.enter_context(raised_as_exceptions(config.signals, ignored=config.passed_signals))
         logs_specs = stack.enter_context(_logs(config))
         endpoint = config.rdzv_endpoint
         if config.is_standalone:
@@ -80,11 +87,20 @@ def run_agent(
             log_line_prefix_template=config.log_line_prefix_template,
             shutdown_timeout=shutdown_timeout,
             worker_env=worker_env.__getitem__,
+            numa_options=config.numa_options,
+            dump_stacks=config.dump_stacks,
             duplicate_stdout_filters=config.duplicate_stdout_filters,
             duplicate_stderr_filters=config.duplicate_stderr_filters,
             signals_to_handle=config.signals,
+            signals_to_pass_on=config.passed_signals,
+            notice_timeout=config.notice_seconds,
+            notice_signal=config.notice_number,
+            restarts=config.restarts,
         )
-        stack.callback(leave)  # the first to be called when the agent is done
+        if on_agent is not None:
+            on_agent(agent)
+        start_up.check()
+        stack.callback(start_up.leave)  # the first to be called when the agent is done
         return agent.run()
 
 
@@ -149,16 +165,30 @@ def _logs(config: LaunchConfig) -> Iterator[LogsSpecs]:
 
 
 def _logs_specs(config: LaunchConfig) -> LogsSpecs:
-    if config.logs_specs is not None:
-        return config.logs_specs
-    if config.log_dir is not None:
+    named = config.logs_specs
+    if isinstance(named, LogsSpecs):
+        return named
+    if config.log_dir is not None and named is None:
         check_log_dir(config.log_dir)
-    return DefaultLogsSpecs(
-        log_dir=config.log_dir,
-        redirects=Std.NONE if config.redirects is None else config.redirects,
-        tee=Std.NONE if config.tee is None else config.tee,
-        local_ranks_filter=None if config.local_ranks_filter is None else set(config.local_ranks_filter),
-    )
+    settings: dict[str, Any] = {
+        "log_dir": config.log_dir,
+        "redirects": Std.NONE if config.redirects is None else config.redirects,
+        "tee": Std.NONE if config.tee is None else config.tee,
+        "local_ranks_filter": None if config.local_ranks_filter is None else set(config.local_ranks_filter),
+    }
+    # A plug-in need not know what was not asked for.
+    if config.ranks_filter is not None:
+        settings["ranks_filter"] = set(config.ranks_filter)
+    if config.log_max_size is not None:
+        settings |= {"max_size": config.log_max_size, "keep": config.log_keep}
+    if named is None:
+        return DefaultLogsSpecs(**settings)
+    try:
+        return create_logs_specs(named, **settings)
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+    except RuntimeError as error:  # a plug-in that is broken
+        raise LaunchError(str(error), ExitCode.INTERNAL) from error
 
 
 def _handler(config: LaunchConfig, *, endpoint: str, run_id: str) -> RendezvousHandler:

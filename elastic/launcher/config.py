@@ -11,10 +11,11 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from elastic.agent.server import RestartPolicy
 from elastic.launcher import values
 from elastic.launcher.errors import UsageError
-from elastic.launcher.flags import DEFAULT_SIGNALS
-from elastic.multiprocessing import LogsSpecs, Std
+from elastic.launcher.flags import DEFAULT_NEWS, DEFAULT_SIGNALS
+from elastic.multiprocessing import LogsSpecs, NumaOptions, Std
 from elastic.utils.endpoints import Endpoint, parse_endpoints
 
 __all__ = ["Duration", "LaunchConfig"]
@@ -44,7 +45,8 @@ class LaunchConfig:
     ``nproc_per_node``
         workers on this node.
     ``logs_specs``
-        where output goes; instead of ``log_dir``, ``redirects``, ``tee`` and ``local_ranks_filter``.
+        where output goes; instead of ``log_dir``, ``redirects``, ``tee`` and the other settings of logs.
+        Or the name of an entry point of the group ``elastic.logs_specs``, which is given those settings.
     ``run_id``
         the job's name, the same on every node. "" and "none": a new one, which only a single node
         may ask for.
@@ -63,12 +65,38 @@ class LaunchConfig:
     ``start_method``
         how workers that are functions are started: "spawn", "fork" or "forkserver".
     ``log_line_prefix_template``
-        prefix of lines on the console, with ``${role_name}``, ``${rank}`` and ``${local_rank}``.
+        prefix of teed lines on the console, with ``${role_name}``, ``${rank}``, ``${local_rank}``,
+        ``${node_rank}``, ``${round}`` and ``${hostname}``; None: ``[${role_name}${local_rank}]:``.
+    ``log_dir``, ``redirects``, ``tee``
+        the folder for logs, and which streams go there, without and with the console.
+    ``local_ranks_filter``, ``ranks_filter``
+        workers whose output the console shows, by local rank and by rank in the job; None: all.
+    ``log_max_size``, ``log_keep``
+        size in bytes at which a log is replaced by a fresh one (None: never), and how many of those
+        replaced are kept.
+    ``dump_stacks``
+        before workers are stopped, keep the stacks of their threads beside their logs.
+    ``numa_options``
+        which CPUs to bind workers to; None: none.
     ``local_addr``
         address of this node that the others reach; None: that of the connection to etcd.
     ``signals_to_handle``
         names of the signals on which this node stops its workers and leaves; a list, or one string
         with commas.
+    ``signals_to_pass_on``
+        names of the signals that are news for the workers of this node, in the same form. Workers that
+        have a handler get them. One that is also in ``signals_to_handle`` is not passed on.
+    ``restart_backoff``
+        pause before the second restart in a row of workers that fail within a minute; doubled for each
+        further one, up to 30 seconds. 0: no pause.
+    ``max_same_failures``
+        how many equal failures in a row, each within a minute, end the job whatever ``max_restarts``
+        allows; 0: none do.
+    ``notice_timeout``
+        how long workers may take to save and to acknowledge before they are stopped for nodes that wait
+        to be let in; see :mod:`elastic.worker`. 0: they are not told.
+    ``notice_signal``
+        name of a signal that workers get with the notice, if they have a handler for it; None: none.
     ``duplicate_stdout_filters``, ``duplicate_stderr_filters``
         lines that hold one of these strings are also collected in a file of their own.
     ``shutdown_timeout``
@@ -91,7 +119,7 @@ class LaunchConfig:
     min_nodes: int = 1
     max_nodes: int = 1
     nproc_per_node: int = 1
-    logs_specs: LogsSpecs | None = None
+    logs_specs: LogsSpecs | str | None = None
     run_id: str = ""
     role: str = "default_role"
     rdzv_endpoint: str = ""
@@ -105,6 +133,11 @@ class LaunchConfig:
     _: KW_ONLY
     local_addr: str | None = None
     signals_to_handle: str | Sequence[str] = DEFAULT_SIGNALS
+    signals_to_pass_on: str | Sequence[str] = DEFAULT_NEWS
+    restart_backoff: Duration = 1.0
+    max_same_failures: int = 5
+    notice_timeout: Duration = 0.0
+    notice_signal: str | None = None
     duplicate_stdout_filters: Sequence[str] | None = None
     duplicate_stderr_filters: Sequence[str] | None = None
     virtual_local_rank: bool = False
@@ -113,6 +146,11 @@ class LaunchConfig:
     redirects: Std | Mapping[int, Std] | None = None
     tee: Std | Mapping[int, Std] | None = None
     local_ranks_filter: Sequence[int] | None = None
+    ranks_filter: Sequence[int] | None = None
+    log_max_size: int | None = None
+    log_keep: int = 5
+    dump_stacks: bool = False
+    numa_options: NumaOptions | None = None
     devices: Sequence[str] | None = None
     devices_per_rank: int | None = None
     device_variable: str = "CUDA_VISIBLE_DEVICES"
@@ -157,9 +195,27 @@ class LaunchConfig:
     @property
     def signals(self) -> tuple[signal.Signals, ...]:
         """``signals_to_handle`` as signals."""
-        named = self.signals_to_handle
-        names = [name.strip() for name in named.split(",")] if isinstance(named, str) else named
-        return tuple(signal.Signals[name] for name in names if name)
+        return _signals(self.signals_to_handle)
+
+    @property
+    def passed_signals(self) -> tuple[signal.Signals, ...]:
+        """``signals_to_pass_on`` as signals, without those to handle."""
+        return tuple(number for number in _signals(self.signals_to_pass_on) if number not in self.signals)
+
+    @property
+    def notice_seconds(self) -> float:
+        """``notice_timeout`` in seconds."""
+        return _seconds(self.notice_timeout)
+
+    @property
+    def notice_number(self) -> int:
+        """``notice_signal`` as a number; 0 for none."""
+        return signal.Signals[self.notice_signal] if self.notice_signal else 0
+
+    @property
+    def restarts(self) -> RestartPolicy:
+        """When workers are started again after a failure."""
+        return RestartPolicy(backoff=_seconds(self.restart_backoff), same_failures=self.max_same_failures)
 
     def shutdown_seconds(self, environ: Mapping[str, str]) -> float:
         """``shutdown_timeout`` in seconds; ``environ`` decides where it is None.
@@ -232,23 +288,27 @@ class LaunchConfig:
             raise UsageError(f"shutdown_timeout={self.shutdown_timeout} is no duration; make it 0 or more")
         if self.devices_per_rank is not None:
             _at_least("devices_per_rank", self.devices_per_rank, 1)
-        try:
-            uncatchable = {signal.SIGKILL, signal.SIGSTOP}.intersection(self.signals)
-        except KeyError as error:
-            raise UsageError(
-                f"signals_to_handle names {error.args[0]!r}, which is no signal; write names such as SIGTERM"
-            ) from None
-        if uncatchable:
-            raise UsageError(
-                f"signals_to_handle names {uncatchable.pop().name}, which nobody can handle; leave it out"
-            )
+        for name in ("notice_timeout", "restart_backoff"):
+            if not 0 <= _seconds(getattr(self, name)) < math.inf:
+                raise UsageError(f"{name}={getattr(self, name)} is no duration; make it 0 or more")
+        _at_least("max_same_failures", self.max_same_failures, 0)
+        for name in ("signals_to_handle", "signals_to_pass_on", "notice_signal"):
+            _check_signals(name, getattr(self, name) or ())
 
     def _check_output(self) -> None:
-        if self.logs_specs is not None:
-            settings = ("log_dir", "redirects", "tee", "local_ranks_filter")
+        if isinstance(self.logs_specs, LogsSpecs):
+            settings = ("log_dir", "redirects", "tee", "local_ranks_filter", "ranks_filter", "log_max_size")
             rivals = [name for name in settings if getattr(self, name) is not None]
             if rivals:
                 raise UsageError(f"logs_specs and {', '.join(rivals)} set the same thing; keep one")
+        if self.log_max_size is not None:
+            _at_least("log_max_size", self.log_max_size, 1)
+        _at_least("log_keep", self.log_keep, 1)
+        if self.log_line_prefix_template is not None:
+            try:
+                values.prefix_template(self.log_line_prefix_template)
+            except ValueError as error:
+                raise UsageError(f"log_line_prefix_template: {error}") from None
         for rank in self.local_ranks_filter or ():
             if not 0 <= rank < self.nproc_per_node:
                 raise UsageError(
@@ -259,6 +319,24 @@ class LaunchConfig:
 
 def _seconds(duration: Duration) -> float:
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+
+
+def _signals(named: str | Sequence[str]) -> tuple[signal.Signals, ...]:
+    names = [name.strip() for name in named.split(",")] if isinstance(named, str) else named
+    return tuple(signal.Signals[name] for name in names if name)
+
+
+def _check_signals(field_name: str, named: str | Sequence[str]) -> None:
+    try:
+        uncatchable = {signal.SIGKILL, signal.SIGSTOP}.intersection(_signals(named))
+    except KeyError as error:
+        raise UsageError(
+            f"{field_name} names {error.args[0]!r}, which is no signal; write names such as SIGTERM"
+        ) from None
+    if uncatchable:
+        raise UsageError(
+            f"{field_name} names {uncatchable.pop().name}, which nobody can handle; leave it out"
+        )
 
 
 def _at_least(name: str, value: int, least: int) -> None:

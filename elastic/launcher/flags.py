@@ -10,18 +10,20 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from elastic.launcher import values
+from elastic.multiprocessing.affinity import AffinityMode
 from elastic.multiprocessing.redirects import Std
 
-__all__ = ["DEFAULT_SIGNALS", "FLAGS", "GROUPS", "Flag"]
+__all__ = ["DEFAULT_NEWS", "DEFAULT_SIGNALS", "FLAGS", "GROUPS", "Flag"]
 
 DEFAULT_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+DEFAULT_NEWS = ("SIGUSR1", "SIGUSR2")
 
 GROUPS: Mapping[str, str] = MappingProxyType(
     {
         "size": "size of the job",
         "rendezvous": "rendezvous: how the nodes find each other",
         "workers": "what a worker runs",
-        "devices": "devices",
+        "devices": "devices and CPUs",
         "failures": "failures and shutdown",
         "output": "logs and output",
     }
@@ -191,6 +193,15 @@ FLAGS: tuple[Flag, ...] = (
         help="environment variable that tells workers their devices (default: CUDA_VISIBLE_DEVICES)",
     ),
     Flag(
+        name="numa-binding",
+        group="devices",
+        metavar="MODE",
+        convert=values.choice(*(mode.value for mode in AffinityMode)),
+        help="bind each worker to CPUs near its device, or to an equal part of the node without devices: "
+        "node, socket, exclusive (cores of its own) or core-complex (a shared cache); if that is not "
+        "possible, workers run unbound (default: no binding)",
+    ),
+    Flag(
         name="virtual-local-rank",
         group="devices",
         kind="switch",
@@ -232,6 +243,48 @@ FLAGS: tuple[Flag, ...] = (
         f"{','.join(DEFAULT_SIGNALS)})",
     ),
     Flag(
+        name="signals-to-pass-on",
+        group="failures",
+        metavar="NAMES",
+        convert=values.words_or_none,
+        default=DEFAULT_NEWS,
+        help="signals that are news for the workers of this node: those that have a handler get them, and "
+        f"nothing stops; or none (default: {','.join(DEFAULT_NEWS)})",
+    ),
+    Flag(
+        name="restart-backoff",
+        group="failures",
+        metavar="SECONDS",
+        convert=values.seconds(zero=True),
+        default=1.0,
+        help="pause before the second restart in a row of workers that fail within a minute, doubled for "
+        "each further one up to 30; the first restart is immediate (default: 1; 0: no pause)",
+    ),
+    Flag(
+        name="max-same-failures",
+        group="failures",
+        metavar="N",
+        convert=values.nonnegative,
+        default=5,
+        help="end the job, whatever --max-restarts allows, when a node's workers fail N times in a row in "
+        "the same way and within a minute (default: 5; 0: never)",
+    ),
+    Flag(
+        name="notice-timeout",
+        group="failures",
+        metavar="SECONDS",
+        convert=values.seconds(zero=True),
+        default=0.0,
+        help="how long workers may take to save and to acknowledge before they are stopped because nodes "
+        "wait to be let in; see elastic.worker (default: 0, they are not told)",
+    ),
+    Flag(
+        name="notice-signal",
+        group="failures",
+        metavar="NAME",
+        help="signal that workers get with such a notice, if they have a handler for it (default: none)",
+    ),
+    Flag(
         name="log-dir",
         group="output",
         metavar="DIR",
@@ -260,8 +313,57 @@ FLAGS: tuple[Flag, ...] = (
         name="local-ranks-filter",
         group="output",
         metavar="RANKS",
-        convert=values.local_ranks,
-        help="local ranks whose output the console shows, as in 0,1 (default: all)",
+        convert=values.ranks,
+        help="local ranks whose output the console shows, as in 0,1 or 0-3 (default: all)",
+    ),
+    Flag(
+        name="ranks-filter",
+        group="output",
+        metavar="RANKS",
+        convert=values.ranks,
+        help="the same by rank in the whole job; with both filters, workers that pass both",
+    ),
+    Flag(
+        name="log-line-prefix-template",
+        group="output",
+        metavar="TEXT",
+        convert=values.prefix_template,
+        help="what teed lines begin with on the console, with ${role_name}, ${rank}, ${local_rank}, "
+        "${node_rank}, ${round} and ${hostname} (default: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else "
+        "[${role_name}${local_rank}]:)",
+    ),
+    Flag(
+        name="log-max-size",
+        group="output",
+        metavar="SIZE",
+        convert=values.size,
+        help="start a fresh log when one has so many bytes, as in 100M; redirected output then goes through "
+        "the launcher, as with --tee (default: no limit)",
+    ),
+    Flag(
+        name="log-keep",
+        group="output",
+        metavar="N",
+        convert=values.positive,
+        default=5,
+        help="how many full logs are kept, as stdout.log.1 (the newest) and so on (default: 5)",
+    ),
+    Flag(
+        name="logs-specs",
+        group="output",
+        metavar="NAME",
+        help="who decides where output goes: an entry point of the group elastic.logs_specs "
+        "(default: default)",
+    ),
+    Flag(
+        name="dump-stacks",
+        group="output",
+        kind="switch",
+        convert=values.switch,
+        default=False,
+        help="before workers are stopped, keep the stacks of their threads beside their logs: of functions "
+        "and of scripts that call register_stack_dump(), and of others if py-spy is installed; takes up to "
+        "half a second, with py-spy up to 5",
     ),
     Flag(
         name="duplicate-stdout-filters",

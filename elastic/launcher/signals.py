@@ -7,43 +7,72 @@ by the ``with`` blocks that hold it.
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 from elastic.multiprocessing.signals import SignalException, signal_name
 
-__all__ = ["raised_as_exceptions"]
+__all__ = ["StartUp", "raised_as_exceptions"]
+
+
+class StartUp:
+    """What a block under :func:`raised_as_exceptions` and its signal handler know of each other."""
+
+    def __init__(self) -> None:
+        self._told: signal.Signals | None = None
+        self._is_over = False
+
+    def leave(self) -> None:
+        """Ignore signals from now on: clean-up begins, and not because of one."""
+        self._is_over = True
+
+    def check(self) -> None:
+        """Raise the signal that came, if one did: the code that it interrupted may have kept it to itself."""
+        if self._told is not None:
+            raise SignalException(f"told to end by {signal_name(self._told)}", self._told)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a handler's signature)
+        if not self._is_over:
+            self._is_over = True
+            self._told = signal.Signals(number)
+            raise _Interrupted
+
+
+class _Interrupted(BaseException):
+    """What a handler raises. No Exception, since the code it lands in takes those for faults of its own."""
+
+
+def _overhear(number: int, frame: FrameType | None) -> None:
+    """Does nothing. Not SIG_IGN, which every process that is started from here would inherit."""
 
 
 @contextmanager
-def raised_as_exceptions(signals: Sequence[signal.Signals]) -> Iterator[Callable[[], None]]:
-    """Raise the first of these signals as ``SignalException`` inside the block.
+def raised_as_exceptions(
+    signals: Sequence[signal.Signals], *, ignored: Sequence[signal.Signals] = ()
+) -> Iterator[StartUp]:
+    """Raise the first of these signals as ``SignalException`` from the block.
 
     The block is then on its way out, and further ones are ignored, so that an impatient second Ctrl-C
-    does not cut the clean-up short. It yields a function to be called when clean-up begins for another
-    reason, with the same effect. The handlers of before come back after the block. Off the main thread,
-    where Python lets nobody install a handler, nothing is done.
+    does not cut the clean-up short. Those in ``ignored`` do nothing inside the block: they are news for
+    workers, of which there are none yet, and must not end this process. The handlers of before come back
+    after the block. Off the main thread, where Python lets nobody install a handler, nothing is done.
     """
-    leaving = False
-
-    def leave() -> None:
-        nonlocal leaving
-        leaving = True
-
-    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the signature of a handler)
-        if not leaving:
-            leave()
-            raise SignalException(f"told to end by {signal_name(number)}", signal.Signals(number))
-
+    start_up = StartUp()
     if threading.current_thread() is not threading.main_thread():
-        yield leave
+        yield start_up
         return
+    handlers = {**dict.fromkeys(ignored, _overhear), **dict.fromkeys(signals, start_up._handle)}
     # A signal that was ignored when this process began (nohup) stays ignored.
-    wanted = [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in wanted}
+    wanted = {n: handler for n, handler in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
     try:
-        yield leave
+        yield start_up
+    except _Interrupted:
+        start_up.check()
+    except Exception:
+        start_up.check()  # an error that comes of an interruption is none of its own
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -8,9 +8,11 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from string import Template
 from types import MappingProxyType
 
 __all__ = [
+    "PREFIX_NAMES",
     "NodeRange",
     "choice",
     "comma_list",
@@ -18,21 +20,28 @@ __all__ = [
     "environment_name",
     "filters",
     "key_values",
-    "local_ranks",
     "merged",
     "node_range",
     "nonnegative",
     "plain",
     "positive",
+    "prefix_template",
+    "ranks",
     "run_id",
     "seconds",
+    "size",
     "switch",
+    "words_or_none",
     "worker_count",
 ]
 
 # Far above any machine, and low enough that a typing slip does not build a list of millions.
 _MOST_DEVICES = 1024
+_MOST_RANKS = 1_000_000
 _LONGEST_RUN_ID = 200
+
+PREFIX_NAMES = ("role_name", "rank", "local_rank", "node_rank", "round", "hostname")
+"""What a template for the beginning of a line may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +191,41 @@ def comma_list(text: str) -> tuple[str, ...]:
     return words
 
 
-def local_ranks(text: str) -> tuple[int, ...]:
-    """Local ranks with commas between them."""
-    try:
-        return tuple(sorted({nonnegative(word) for word in comma_list(text)}))
-    except ValueError:
-        raise ValueError("is not a list of local ranks; write it as in 0,2") from None
+def words_or_none(text: str) -> tuple[str, ...]:
+    """Words with commas between them; the one word ``none`` stands for no word."""
+    return () if text.strip() == "none" else comma_list(text)
+
+
+def ranks(text: str) -> tuple[int, ...]:
+    """Ranks, and ranges of them, with commas between them."""
+    chosen: set[int] = set()
+    for word in comma_list(text):
+        span = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", word, re.ASCII)
+        first, last = (int(span[1]), int(span[2] or span[1])) if span else (0, -1)
+        if not first <= last < _MOST_RANKS:
+            raise ValueError("is not a list of ranks; write it as in 0,2 or 0-3,8")
+        chosen.update(range(first, last + 1))
+    return tuple(sorted(chosen))
+
+
+def size(text: str) -> int:
+    """A number of bytes from 1 on, also in K, M or G of 1024 each."""
+    match = re.fullmatch(r"([0-9]+)([KMG]?)(?:i?B)?", text.strip(), re.ASCII | re.IGNORECASE)
+    if match is None or int(match[1]) < 1:
+        raise ValueError("is not a size; write a number of bytes, or as in 512K, 100M or 2G")
+    return int(match[1]) * {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}[match[2].upper()]
+
+
+def prefix_template(text: str) -> str:
+    """The beginning of a line on the console, with names from :data:`PREFIX_NAMES` as in ``${rank}``."""
+    for match in Template.pattern.finditer(text):
+        name = match["named"] or match["braced"]
+        if match["invalid"] is not None or (name is not None and name not in PREFIX_NAMES):
+            raise ValueError(
+                f"{match[0]!r} stands for nothing; write ${{NAME}} with one of {', '.join(PREFIX_NAMES)}, "
+                "and $$ for a dollar"
+            )
+    return text
 
 
 def filters(text: str) -> tuple[str, ...]:

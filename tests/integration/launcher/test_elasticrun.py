@@ -1,6 +1,7 @@
 """The command from outside: what it refuses, what its workers get, and how it ends."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -69,6 +70,9 @@ REFUSED: list[tuple[list[str], dict[str, str], str]] = [
     ),
     (["--signals-to-handle=SIGTREM", "train.py"], {}, "SIGTREM"),
     (["--log-dir=train.py", "train.py"], {}, "is a file"),
+    (["--logs-specs=defualt", "train.py"], {}, "did you mean 'default'?"),
+    (["--logs-specs=default", "--log-dir=train.py", "train.py"], {}, "is a file"),
+    (["train.py"], {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "${rnak}"}, "'${rnak}' stands for nothing"),
     (["--rdzv-backend=etdc", "--rdzv-endpoint=a", "train.py"], {}, "did you mean 'etcd'"),
     (["--rdzv-conf=tlt=3", "--rdzv-endpoint=192.0.2.1", "train.py"], {}, "did you mean 'ttl'"),
     (["--rdzv-conf=min_nodes=3", "train.py"], {}, "use --nnodes"),
@@ -310,9 +314,10 @@ def test_a_failure_on_one_node_is_the_exit_code_of_all(command: Command, etcd: E
     flags = ["--nnodes=2", f"--rdzv-endpoint={etcd.endpoint}", "--rdzv-id=nine", script]
     ended = [finished(agent) for agent in [command.start(*flags) for _ in range(2)]]
     assert [agent.returncode for agent in ended] == [9, 9], [agent.stderr for agent in ended]
-    reports = [agent.stderr for agent in ended if "Root Cause" in agent.stderr]
-    others = [agent.stderr for agent in ended if "the job has ended" in agent.stderr]
-    assert (len(reports), len(others)) == (1, 1)
+    for agent in ended:
+        assert agent.stderr.count("Root Cause") == 1
+        assert "rank      : 1 (local_rank: 0)" in agent.stderr
+        assert "the job has ended" in agent.stderr
     assert not any("elastic/run.py" in agent.stderr for agent in ended)
 
 
@@ -372,3 +377,60 @@ def test_a_worker_has_the_time_to_save_its_work(command: Command) -> None:
     got = finished(agent)
     assert got.returncode == 143, got.stderr
     assert (command.directory / "saved").exists()
+
+
+def test_lines_begin_as_the_template_says(command: Command) -> None:
+    script = command.script("print('hello')")
+    flag = "--log-line-prefix-template=${role_name} ${rank} ${local_rank} ${node_rank} ${round} ${hostname}: "
+    tee = ["--nproc-per-node=2", "--role=actor", "-t3", "--log-dir=logs"]
+    done = command.run(*tee, flag, script)
+    host = socket.gethostname()
+    assert sorted(done.stdout.splitlines()) == [f"actor {rank} {rank} 0 1 {host}: hello" for rank in range(2)]
+    done = command.run(*tee, script, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE="torch${rank} ")
+    assert sorted(done.stdout.splitlines()) == ["torch0 hello", "torch1 hello"]
+
+
+def test_output_is_filtered_by_rank_in_the_job(command: Command) -> None:
+    script = command.script("import os; os.write(1, f'{os.environ[\"RANK\"]}\\n'.encode())")
+    done = command.run("--nproc-per-node=4", "--ranks-filter=0,2-3", "--local-ranks-filter=1-2", script)
+    assert done.stdout == "2\n"
+
+
+def test_arguments_may_hold_the_local_rank(command: Command) -> None:
+    done = command.run("--nproc-per-node=2", command.script(TELL), "--out=${local_rank}.bin", "$$ ${rank}")
+    assert [worker["argv"][1:] for worker in told(done.stdout)] == [
+        ["--out=0.bin", "$$ ${rank}"],
+        ["--out=1.bin", "$$ ${rank}"],
+    ]
+
+
+def test_logs_are_kept_up_to_a_size(command: Command) -> None:
+    script = command.script("for i in range(2000): print(i, 'x' * 40)")
+    done = command.run("-r1", "--log-dir=logs", "--log-max-size=10K", "--log-keep=2", script)
+    assert done.returncode == 0
+    sizes = {path.name: path.stat().st_size for path in command.directory.glob("logs/*/round_1/0/stdout*")}
+    assert sorted(sizes) == ["stdout.log", "stdout.log.1", "stdout.log.2"]
+    assert max(sizes.values()) <= 10 * 1024
+
+
+def test_workers_run_where_they_are_bound(command: Command) -> None:
+    script = command.script("import os; os.write(1, f'{sorted(os.sched_getaffinity(0))}\\n'.encode())")
+    done = command.run("--numa-binding=node", script)
+    assert done.returncode == 0
+    assert "worker 0 runs on the CPUs" in done.stderr
+    assert set(json.loads(done.stdout)) <= os.sched_getaffinity(0)
+
+
+def test_stacks_are_kept_when_workers_are_stopped(command: Command) -> None:
+    script = command.script(
+        "import pathlib, sys, time\nfrom elastic.multiprocessing import register_stack_dump\n"
+        "register_stack_dump()\n"
+        "def hang_here(): pathlib.Path('hangs').touch(); time.sleep(1000)\n"
+        "hang_here()"
+    )
+    process = command.start("--dump-stacks", "--log-dir=logs", script)
+    until((command.directory / "hangs").exists, process)
+    process.send_signal(signal.SIGTERM)
+    finished(process)
+    (stacks,) = command.directory.glob("logs/*/round_1/0/stacks.txt")
+    assert "in hang_here" in stacks.read_text()

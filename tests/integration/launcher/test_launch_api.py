@@ -22,7 +22,9 @@ def fail(_: str) -> None:
 
 def test_a_function_returns_a_value_for_each_rank() -> None:
     before = dict(os.environ)
-    assert elastic_launch(LaunchConfig(1, 1, 2), rank_plus)(10) == {0: 10, 1: 11}
+    for method in ("spawn", "fork", "forkserver"):
+        config = LaunchConfig(1, 1, 2, start_method=method)
+        assert elastic_launch(config, rank_plus)(10) == {0: 10, 1: 11}
     assert dict(os.environ) == before
 
 

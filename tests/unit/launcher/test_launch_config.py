@@ -100,7 +100,16 @@ def test_signals_are_named_in_a_list_or_in_one_string() -> None:
         ({"devices_per_rank": 0}, ["devices_per_rank=0"]),
         ({"signals_to_handle": "SIGTREM"}, ["'SIGTREM'", "no signal"]),
         ({"signals_to_handle": "SIGKILL"}, ["SIGKILL", "nobody"]),
+        ({"signals_to_pass_on": "SIGSTOP"}, ["signals_to_pass_on", "SIGSTOP", "nobody"]),
+        ({"notice_signal": "USR1"}, ["notice_signal", "'USR1'", "no signal"]),
+        ({"notice_timeout": -1}, ["notice_timeout=-1"]),
+        ({"restart_backoff": float("inf")}, ["restart_backoff=inf"]),
+        ({"max_same_failures": -1}, ["max_same_failures=-1"]),
         ({"local_ranks_filter": [1]}, ["local rank 1", "1 workers"]),
+        ({"log_max_size": 0}, ["log_max_size=0", "1 or more"]),
+        ({"log_keep": 0}, ["log_keep=0", "1 or more"]),
+        ({"log_line_prefix_template": "${rnak}"}, ["log_line_prefix_template", "rnak", "local_rank"]),
+        ({"logs_specs": DefaultLogsSpecs(), "ranks_filter": [0]}, ["logs_specs and ranks_filter"]),
         ({"logs_specs": DefaultLogsSpecs(), "tee": Std.ALL, "log_dir": "x"}, ["log_dir, tee", "keep one"]),
     ],
 )
@@ -108,3 +117,11 @@ def test_a_setting_that_cannot_be_meant_is_refused(settings: dict[str, Any], wor
     with pytest.raises(UsageError) as caught:
         LaunchConfig(**settings)
     assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_a_signal_that_ends_the_agent_is_not_passed_on() -> None:
+    config = LaunchConfig(signals_to_handle="SIGTERM,SIGUSR1")
+    assert config.passed_signals == (signal.SIGUSR2,)
+    assert LaunchConfig(signals_to_pass_on="").passed_signals == ()
+    assert LaunchConfig(notice_signal="SIGUSR2").notice_number == signal.SIGUSR2
+    assert LaunchConfig().notice_number == 0

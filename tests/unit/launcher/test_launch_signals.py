@@ -39,8 +39,8 @@ def test_only_the_first_signal_is_raised_so_that_clean_up_is_not_cut_short() -> 
 
 
 def test_signals_are_ignored_once_the_block_has_said_that_it_leaves() -> None:
-    with raised_as_exceptions([signal.SIGTERM]) as leave:
-        leave()
+    with raised_as_exceptions([signal.SIGTERM]) as start_up:
+        start_up.leave()
         signal.raise_signal(signal.SIGTERM)
 
 
@@ -64,3 +64,39 @@ def test_off_the_main_thread_nothing_is_installed() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGTERM)]
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("something broke")])
+def test_a_signal_that_was_kept_back_is_raised_all_the_same(error: Exception | None) -> None:
+    """Callbacks from C, destructors and the like only print what is raised in them."""
+
+    def work() -> None:
+        with raised_as_exceptions([signal.SIGTERM]) as start_up:
+            with contextlib.suppress(BaseException):
+                signal.raise_signal(signal.SIGTERM)
+            if error is not None:
+                raise error
+            start_up.check()
+
+    with pytest.raises(SignalException) as caught:
+        work()
+    assert caught.value.sigval is signal.SIGTERM
+
+
+def test_code_that_catches_its_errors_does_not_catch_a_signal() -> None:
+    def work() -> None:
+        with raised_as_exceptions([signal.SIGTERM]):
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            except Exception:
+                pytest.fail("the signal was taken for an error")
+
+    with pytest.raises(SignalException):
+        work()
+
+
+def test_news_are_overheard() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    with raised_as_exceptions([signal.SIGTERM], ignored=[signal.SIGUSR1]):
+        os.kill(os.getpid(), signal.SIGUSR1)
+    assert signal.getsignal(signal.SIGUSR1) is before
