@@ -14,6 +14,7 @@ from elastic.agent.server.environment import JobFacts, worker_environment
 from elastic.agent.server.ranks import WorkerRanks
 from elastic.launcher.exit_codes import ExitCode
 from elastic.launcher.flags import FLAGS
+from elastic.multiprocessing import DefaultLogsSpecs
 from elastic.rendezvous.settings import KEYS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +57,11 @@ def test_a_command_is_a_function(command: str) -> None:
 def test_the_backend_is_a_function() -> None:
     (entry,) = importlib.metadata.entry_points(group="elastic.rendezvous", name="etcd")
     assert callable(entry.load())
+
+
+def test_the_default_logs_specs_are_ours() -> None:
+    (entry,) = importlib.metadata.entry_points(group="elastic.logs_specs", name="default")
+    assert entry.load() is DefaultLogsSpecs
 
 
 def version(text: str) -> tuple[int, ...]:

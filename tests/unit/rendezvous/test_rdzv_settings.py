@@ -60,6 +60,9 @@ TEXTS: dict[str, Callable[[RendezvousSettings], str]] = {
     "node_name": lambda s: s.node_name,
     "job_token": lambda s: s.job_token,
 }
+FLAGS: dict[str, Callable[[RendezvousSettings], bool]] = {
+    "find_members": lambda s: s.find_members,
+}
 PAIR = {"keep_alive_interval", "keep_alive_max_attempt"}
 CLIENT = {
     "etcd_prefix",
@@ -73,7 +76,7 @@ CLIENT = {
 
 
 def test_every_documented_key_is_tested_here() -> None:
-    assert KEYS.keys() == SECONDS.keys() | TEXTS.keys() | PAIR | CLIENT
+    assert KEYS.keys() == SECONDS.keys() | TEXTS.keys() | FLAGS.keys() | PAIR | CLIENT
 
 
 @pytest.mark.parametrize("key", SECONDS)
@@ -96,6 +99,13 @@ def test_the_documented_default_is_the_default(key: str) -> None:
 def test_a_text_sets_its_field(key: str) -> None:
     assert TEXTS[key](settings(**{key: "x-1"})) == "x-1"
     assert TEXTS[key](settings()) == ""
+
+
+@pytest.mark.parametrize("key", FLAGS)
+def test_a_flag_sets_its_field(key: str) -> None:
+    assert [FLAGS[key](settings(**{key: value})) for value in ("1", "no", True)] == [True, False, True]
+    assert FLAGS[key](settings()) is False
+    assert key in refusal(lambda: settings(**{key: "perhaps"}))
 
 
 @pytest.mark.parametrize("key", [*SECONDS, *PAIR])
