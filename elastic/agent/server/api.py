@@ -175,7 +175,7 @@ class SimpleElasticAgent(ElasticAgent):
         return {worker.local_rank for worker in group.workers}
 
     def _running_workers(self, group: WorkerGroup) -> set[int]:
-        """The local ranks of the workers that have not ended. Default: all of them."""
+        """The local ranks of the workers that had not ended when they were monitored last. Default: all."""
         return {worker.local_rank for worker in group.workers}
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -371,13 +371,8 @@ class SimpleElasticAgent(ElasticAgent):
         group = self._worker_group
         if self._stage is _Stage.BARRIER:
             self._workers_stopped(group)  # what the workers left behind is being swept up
-        elif group.state is not WorkerState.FAILED:
-            seen = self._monitor_workers(group)
-            group.state = seen.state
-            if seen.is_failed():
-                self._log.failures = seen.failures
-            elif seen.state is WorkerState.SUCCEEDED:
-                self._succeeded = seen
+        else:
+            self._look_at_workers()
         acknowledged: frozenset[int] = frozenset()
         if self._stage is _Stage.NOTICE and self._board is not None:
             acknowledged = self._board.acknowledged()
@@ -395,6 +390,22 @@ class SimpleElasticAgent(ElasticAgent):
             ready_to_stop=self._running_workers(group) <= acknowledged
             or time.monotonic() >= self._notice_until,
         )
+
+    def _look_at_workers(self) -> None:
+        """Take in what happened to the workers.
+
+        The one place that does so while they run: an event that is taken in where nobody decides on it
+        would be lost, and the loop would sleep on.
+        """
+        group = self._worker_group
+        seen = self._monitor_workers(group)
+        if group.state is WorkerState.FAILED:  # it stays so until the group is started again
+            return
+        group.state = seen.state
+        if seen.is_failed():
+            self._log.failures = seen.failures
+        elif seen.state is WorkerState.SUCCEEDED:
+            self._succeeded = seen
 
     def _carry_out(self, decision: Decision) -> RunResult | None:
         move, why = decision.move, decision.why

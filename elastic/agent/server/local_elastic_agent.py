@@ -152,10 +152,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         )
 
     def _running_workers(self, group: WorkerGroup) -> set[int]:
-        if self._context is None:
-            return super()._running_workers(group)
-        self._context.advance()  # takes in who has ended, also once nobody asks for the result any more
-        return self._context.running()
+        return super()._running_workers(group) if self._context is None else self._context.running()
 
     def _workers_fd(self, group: WorkerGroup) -> int | None:  # noqa: ARG002
         if self._context is None or self._context.stopped:

@@ -1,0 +1,39 @@
+"""The agent's loop in this process, where a test can choose the moment at which something happens."""
+
+from __future__ import annotations
+
+import select
+import sys
+import threading
+import uuid
+
+from support.etcd import EtcdServer
+
+from elastic.agent.server import LocalElasticAgent, RunResult, WorkerGroup, WorkerSpec, WorkerState
+from elastic.rendezvous import RendezvousParameters, create_handler
+
+
+class EarlyLook(LocalElasticAgent):
+    """Whatever happens to its workers happens right after they were looked at."""
+
+    def _monitor_workers(self, group: WorkerGroup) -> RunResult:
+        seen = super()._monitor_workers(group)
+        fd = self._workers_fd(group)
+        if seen.state is WorkerState.HEALTHY and fd is not None:
+            select.select([fd], [], [], 30)
+        return seen
+
+
+def test_a_worker_that_ends_while_the_agent_decides_is_not_overlooked(etcd: EtcdServer) -> None:
+    handler = create_handler(RendezvousParameters("etcd", etcd.endpoint, uuid.uuid4().hex, 1, 1))
+    spec = WorkerSpec("trainer", 1, handler, entrypoint=sys.executable, args=("-c", "pass"))
+    agent = EarlyLook(spec, signals_to_handle=())
+    overdue = threading.Timer(30, agent.stop)
+    overdue.start()
+    try:
+        result = agent.run()
+    finally:
+        overdue.cancel()
+        overdue.join()
+        handler.shutdown()
+    assert result.state is WorkerState.SUCCEEDED
