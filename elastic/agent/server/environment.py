@@ -51,6 +51,8 @@ def worker_environment(facts: JobFacts, ranks: WorkerRanks, inherited: Mapping[s
         "TORCHELASTIC_RUN_ID": facts.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": str(facts.uses_agent_store),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": inherited.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        # etcd's password is the agent's alone.
+        **({"ELASTIC_ETCD_PASSWORD": ""} if "ELASTIC_ETCD_PASSWORD" in inherited else {}),
         "ELASTIC_RUN_ID": facts.run_id,
         "ELASTIC_ROUND": str(facts.round),
         "ELASTIC_NODE_ID": facts.node_id,

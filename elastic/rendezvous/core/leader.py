@@ -193,9 +193,9 @@ class _Lead:
                     # There is nobody else to be heard of.
                     return self._finish(committed, Outcome.FAILED, failure.message, failure=failure)
                 return self._open_next(committed, seen.record.cause or f"{member.name} starts anew")
-        for member in committed.world:
-            if not self._alive(member.node_id) and member.node_id not in self.memory.done:
-                return self._open_next(committed, f"{member.name} {self._how_gone(member)}")
+        departure = self._departure(committed)
+        if departure:
+            return self._open_next(committed, departure)
         return self._announce(committed) or Rest(self._next_wakeup(committed))
 
     def _open_next(self, committed: Round, cause: str) -> Action:
@@ -253,7 +253,7 @@ class _Lead:
         """Which member is gone that had not finished, and how, in words; "" for none."""
         for member in committed.world:
             if not self._alive(member.node_id) and member.node_id not in self.memory.done:
-                return f"{member.name} {'left' if member.node_id in self.memory.left else 'was lost'}"
+                return f"{member.name} {self._how_gone(member)}"
         return ""
 
     def _next_grace(self, world: tuple[Member, ...]) -> float | None:

@@ -74,3 +74,9 @@ def test_everything_is_text_that_an_environment_can_hold() -> None:
     for name, value in worker_environment(FACTS, RANKS, {}).items():
         assert "=" not in name
         assert "\0" not in name + value
+
+
+def test_a_password_of_etcd_is_kept_from_workers() -> None:
+    assert (
+        worker_environment(FACTS, RANKS, {"ELASTIC_ETCD_PASSWORD": "secret"})["ELASTIC_ETCD_PASSWORD"] == ""
+    )
