@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import NoReturn
 
 from elastic.launcher import devices, exit_codes, logs, lookup, machine
 from elastic.launcher.api import raise_for_failure
@@ -139,5 +141,19 @@ def _told(message: str, code: int) -> int:
     return code
 
 
+def command() -> NoReturn:
+    """What the shell runs: `main`, and then the end of the process, with no finalisation of the interpreter.
+
+    gRPC's threads are stopped there wherever they happen to be, and a lock that one of them holds then can
+    keep the process from ending. All that had to be cleaned up has been by then.
+    """
+    code = main()
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -45,24 +45,26 @@ class WatchStream:
 
     def __iter__(self) -> Iterator[pb.WatchResponse]:
         """The responses, until the stream breaks, which raises EtcdError, or is cancelled, which ends it."""
+        broken: errors.EtcdError | None = None
         try:
             for response in self._call:
                 self._heard = time.monotonic()
                 yield response
         except grpc.RpcError as error:
-            if self._over.is_set():
-                return
-            found = self._pool.learn(self._line, error)
-            if self._silent:
-                raise errors.Unavailable(
-                    f"etcd at {self._line.endpoint} has been silent for {SILENCE + PATIENCE:g} s on a watch"
-                ) from error
-            raise found from error
+            # gRPC raises the call itself, and its finaliser takes a lock that a thread of gRPC's may hold
+            # for ever once the interpreter ends. So our error keeps no reference to it.
+            broken = self._pool.learn(self._line, error)
         finally:
             wanted = self._over.is_set()
             self.cancel()
         if wanted:
             return
+        if self._silent:
+            raise errors.Unavailable(
+                f"etcd at {self._line.endpoint} has been silent for {SILENCE + PATIENCE:g} s on a watch"
+            )
+        if broken is not None:
+            raise broken
         self._pool.failed(self._line)
         raise errors.Unavailable(f"etcd at {self._line.endpoint} ended the watch stream")
 

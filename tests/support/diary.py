@@ -34,7 +34,7 @@ def told_to_end(number, frame):
 
 signal.signal(signal.SIGTERM, told_to_end)
 note("start")
-print(json.dumps(place), flush=True)
+print(json.dumps(place) + "\\n", end="", flush=True)  # one write: a line stays whole
 while not os.path.exists(stop_file):
     time.sleep(0.05)
 note("end")

@@ -25,7 +25,7 @@ import json, os, sys, time
 names = {"rank": "RANK", "world": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "round": "ELASTIC_ROUND",
          "port": "MASTER_PORT", "restarts": "TORCHELASTIC_RESTART_COUNT"}
 place = {key: int(os.environ[name]) for key, name in names.items()}
-print(json.dumps(place), flush=True)
+print(json.dumps(place) + "\\n", end="", flush=True)  # one write: a line stays whole
 mark = f"{sys.argv[1]}-{place['round']}-"
 open(mark + str(place["rank"]), "w").close()
 """

@@ -25,7 +25,7 @@ if os.fork() == 0:  # twice forked: its parent is gone
         os.execv(sys.executable, sleep)
     os._exit(0)
 os.wait()
-print('{"world": %s, "round": 1}' % os.environ["WORLD_SIZE"], flush=True)
+print('{"world": %s, "round": 1}\\n' % os.environ["WORLD_SIZE"], end="", flush=True)
 time.sleep(600)
 """
 

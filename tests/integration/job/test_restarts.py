@@ -11,7 +11,7 @@ from support.job import Job
 COUNTS = """
 import json, os, sys
 names = ("RANK", "TORCHELASTIC_RESTART_COUNT", "ELASTIC_NODE_FAILURES")
-print(json.dumps({name: int(os.environ[name]) for name in names}), flush=True)
+print(json.dumps({name: int(os.environ[name]) for name in names}) + "\\n", end="", flush=True)
 if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] < "2":
     raise RuntimeError("not yet: " + os.environ["TORCHELASTIC_RESTART_COUNT"])
 """
