@@ -34,7 +34,8 @@ from .errors import (
     RendezvousTimeoutError,
 )
 from .settings import RendezvousSettings
-from .shell import Shell, Situation
+from .shell import Shell
+from .situation import Situation
 
 log = logging.getLogger("elastic.rendezvous")
 

@@ -11,7 +11,9 @@ followed, one a line, in order; an empty line ends it. Lines that begin with ``#
 ``leave a``, ``close a``                            its agent is asked to leave, or to close the job
 ``crash a``, ``pause a``, ``resume a``              what happens to its agent
 ``cut a``, ``heal a``                               what happens to its network
+``lose a``                                          a's next request gets no answer
 ``revoke a``, ``delete a``, ``wipe``                what somebody does to etcd
+``down``, ``up``, ``elect``                         etcd goes away, comes back, has a new leader
 ==================================================  ================================================
 
 Commands that name a node may name several, and it happens to all of them at once.
@@ -25,6 +27,7 @@ from dataclasses import dataclass, replace
 
 from elastic.rendezvous.core.rules import Rules
 from elastic.rendezvous.core.view import NODES
+from support.simulated_network import Reply
 from support.simulated_node import SimulatedNode
 from support.simulator import World
 
@@ -103,8 +106,10 @@ class Scenario:
             self._join(plain[0], options)
         elif verb == "tick":
             self.world.pass_time(float(plain[0].removesuffix("s")))
-        elif verb == "wipe":
-            self.world.wipe()
+        elif verb in _OF_ETCD:
+            _OF_ETCD[verb](self.world)
+        elif verb == "lose":
+            self.world.reply = _lose_next(self.world, plain[0])
         elif verb == "fail":
             for node_id in plain:
                 if node_id != "final":
@@ -135,6 +140,16 @@ def _bounds(rules: Rules, nnodes: str) -> Rules:
     return replace(rules, min_nodes=int(least), max_nodes=int(most))
 
 
+def _lose_next(world: World, victim: str) -> Callable[[str], Reply]:
+    def reply(node_id: str) -> Reply:
+        if node_id != victim:
+            return Reply.ARRIVES
+        world.reply = lambda _: Reply.ARRIVES
+        return Reply.LOST
+
+    return reply
+
+
 def _revoke(world: World, node: SimulatedNode) -> None:
     assert node.lease is not None
     world.etcd.revoke(node.lease)
@@ -148,6 +163,12 @@ def _set(*, paused: bool | None = None, cut: bool | None = None) -> Callable[[Wo
     return change
 
 
+_OF_ETCD: dict[str, Callable[[World], None]] = {
+    "wipe": World.wipe,
+    "down": World.go_down,
+    "up": World.come_back,
+    "elect": World.elect,
+}
 _VERBS: dict[str, Callable[[World, SimulatedNode], None]] = {
     "crash": lambda _, node: node.crash(),
     "leave": lambda _, node: node.leave(),

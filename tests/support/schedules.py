@@ -14,7 +14,9 @@ from dataclasses import replace
 
 from elastic.rendezvous.core.invariants import Violation
 from elastic.rendezvous.core.view import CLOSED, NODES
-from support.simulated_node import LEASE, Reply, SimulatedNode
+from support.simulated_backend import LEASE
+from support.simulated_network import Reply
+from support.simulated_node import SimulatedNode
 from support.simulator import World, rules_of, trouble
 
 SETTLING = 6 * LEASE
@@ -36,7 +38,12 @@ class Schedule:
         self._started = 0
         lossy = self.random.choice((0.0, 0.02, 0.1))
         weights = (1 - lossy, lossy / 3, lossy / 3, lossy / 3)
-        self.world.reply = lambda: self.random.choices(_REPLIES, weights)[0]
+        self.world.reply = lambda _: self.random.choices(_REPLIES, weights)[0]
+        self.world.spread = self.random.uniform
+        # How often others act between two requests of one node.
+        self._crossing = self.random.choice((0.0, 0.05, 0.3))
+        self.world.meanwhile = self._meanwhile
+        self._failsafe = self.random.choice((None, None, 4 * LEASE))
         self._fault_rate = self.random.choice((0.02, 0.05, 0.12))
         # How often the nodes come to rest between faults: without that few schedules get far.
         self._calm = self.random.choice((0.0, 0.3, 0.8))
@@ -73,21 +80,37 @@ class Schedule:
         if self.world.network.late and self.random.random() < 0.2:
             self.world.deliver_late()
             return
-        living = self.world.living
-        if not living or self.random.random() < 0.15:
+        if not self.world.living or self.random.random() < 0.15:
             self.world.advance(self.random.choice((0.01, 0.1, 0.6, 1.1, 3.0)))
             return
-        node = self.random.choice(living)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """One node does something."""
+        awake = [node for node in self.world.living if node.awake]
+        if not awake:
+            return
+        node = self.random.choice(awake)
         choice = self.random.random()
-        if choice < 0.2:
+        if choice < 0.25:
             node.agent()
         elif choice < 0.55 and node.has_news:
             for _ in range(self.random.randint(1, 6)):
                 if node.has_news:
-                    node.take_news(lease_first=self.random.random() < 0.5)
-        else:
-            for _ in range(self.random.randint(1, 4)):
-                node.act(self.world.now)
+                    node.backend.take_news(
+                        lease_first=self.random.random() < 0.5, which=self.random.randrange
+                    )
+        elif node.wants_turn:
+            node.turn()
+
+    def _meanwhile(self) -> None:
+        """Between two requests of a node. What happens then happens to others, or to etcd."""
+        if self.random.random() >= self._crossing:
+            return
+        if self.random.random() < self._fault_rate:
+            self.random.choice((self._crash, self._revoke, self._cut, self._elect, self._evict))()
+        for _ in range(self.random.randint(1, 3)):
+            self._go_on()
 
     def _fault(self) -> None:
         faults: list[tuple[Callable[[], None], float]] = [
@@ -100,6 +123,8 @@ class Schedule:
             (self._cut, 2),
             (self._revoke, 2),
             (self._doubt, 1),
+            (self._elect, 1),
+            (self._flicker, 1),
             (self._compact, 2),
             (self._resume, 1),
             (self._fail, 5),
@@ -119,7 +144,7 @@ class Schedule:
     def _start(self, name: str | None = None) -> None:
         if len(self.world.living) <= self.world.rules.max_nodes + 1:
             self._started += 1
-            self.world.start(f"n{self._started:02d}", name=name)
+            self.world.start(f"n{self._started:02d}", name=name, failsafe=self._failsafe)
 
     def _crash(self) -> None:
         node = self._pick()
@@ -175,18 +200,29 @@ class Schedule:
     def _doubt(self) -> None:
         node = self._pick(lambda n: n.lease is not None and n.reachable)
         if node is not None:
-            node.doubt_lease()
+            node.backend.doubt_lease()
+
+    def _elect(self) -> None:
+        self.world.elect()
+
+    def _flicker(self) -> None:
+        """etcd is away for short whiles, again and again, with all its leases kept over them."""
+        for _ in range(self.random.randint(1, 4)):
+            self.world.go_down()
+            self.world.pass_time(self.random.choice((0.3, 1.5, 4.0)))
+            self.world.come_back()
+            self.world.pass_time(self.random.choice((0.0, 0.2, 1.5)))
 
     def _compact(self) -> None:
         node = self._pick(lambda n: n.reachable and n.has_news)
         if node is not None:
             self.world.say(f"{node.node_id}: misses news, and reads again")
-            node.miss_news()
+            node.backend.miss_news()
 
     def _resume(self) -> None:
         node = self._pick(lambda n: n.reachable)
         if node is not None:
-            node.hear_again(self.random.randint(1, 8))
+            node.backend.hear_again(self.random.randint(1, 8))
 
     def _fail(self) -> None:
         node = self._pick(lambda n: n.running and not n.paused)
@@ -219,7 +255,8 @@ class Schedule:
 
     def _heal(self) -> None:
         self.world.say("-- no more faults")
-        self.world.reply = lambda: Reply.ARRIVES
+        self.world.reply = lambda _: Reply.ARRIVES
+        self.world.meanwhile = lambda: None
         for node in self.world.nodes.values():
             node.paused = node.cut = False
         while self.world.network.late:
@@ -242,7 +279,7 @@ class Schedule:
         self.seen["failures counted"] += sum(1 for world in history.worlds.values() if world.failures)
         for terminal in history.closed.values():
             self.seen[f"ended: {terminal.outcome.value}"] += 1
-        for how in ("ended", "evicted", "left", "crashed"):
+        for how in ("ended", "evicted", "left", "gave up", "crashed"):
             self.seen[f"gone: {how}"] += sum(1 for node in self.world.nodes.values() if node.gone == how)
         self.seen["settled with a world"] += any(node.workers is not None for node in self.world.living)
         for step, count in self.world.writes.items():

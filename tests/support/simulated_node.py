@@ -1,54 +1,62 @@
-"""One simulated node: the real protocol, a small shell around it, and a model of an agent on top.
+"""One simulated node: the real shell with the real protocol over a simulated backend, and an agent on top.
 
-The shell does what the real one does, one step at a time: it carries out what the protocol asks for,
-learns its own writes, reads again where a guard failed or an answer was lost, and finds out from
-etcd why its own record vanished. It decides nothing. The agent runs "workers" that are a number: the
-round that they belong to.
+The shell has no thread here: the world gives it a turn when its inbox holds something or its time has
+come. The agent does what the real one does with a situation: it starts "workers", which are a number
+(the round that they belong to), stops them, joins again, and goes.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from elastic.rendezvous.core.actions import Commit, FollowNodes, HoldLease, Put, Rest, UnfollowNodes
+from elastic.rendezvous.core.actions import Commit, Put
 from elastic.rendezvous.core.invariants import Violation
-from elastic.rendezvous.core.member import Stance, Standing
+from elastic.rendezvous.core.member import Standing
 from elastic.rendezvous.core.protocol import Protocol
 from elastic.rendezvous.core.records import Failure, Node, Round, Want
 from elastic.rendezvous.core.rules import Rules
-from elastic.rendezvous.core.view import CLOSED, LEADER, NODES, ROUND, Fact, node_key
-from support.fake_etcd import Answer, FakeEtcd, LeaseGone, in_scope
+from elastic.rendezvous.shell import Shell
+from elastic.rendezvous.situation import Situation
+from support.simulated_backend import SimulatedBackend
+from support.simulated_network import Network, SimulatedInbox
 
-LEASE = 10.0
+GOODBYE = 5.0
+"""Seconds for which an agent that goes waits for its goodbye to be heard."""
+
+_REQUESTS_AT_ONCE = 100
+"""More commits than this in one turn are a loop that never ends."""
+
 _STARTS_WORKERS_ANEW = (Want.JOINING, Want.WAITING, Want.SPARE)
+_WORLDLY = (Standing.CURRENT, Standing.SUPERSEDED)
 
 
-class Reply(enum.Enum):
-    """What becomes of one transaction on the network."""
-
-    ARRIVES = "it is applied, and the answer arrives"
-    LOST = "it is not applied, and no answer arrives"
-    ANSWER_LOST = "it is applied, and no answer arrives"
-    LATE = "it is applied later, and no answer arrives"
+class Crashed(BaseException):
+    """The node has crashed in the middle of its turn: nothing may catch this on the way out of it."""
 
 
-@dataclass(slots=True)
-class Network:
-    """How a node reaches etcd: `reply` is asked for each transaction; `late` takes those to apply later."""
+class Phase(enum.Enum):
+    """What the agent is doing."""
 
-    etcd: FakeEtcd
-    reply: Callable[[], Reply]
-    given: Callable[[str, Round], None]
-    say: Callable[[str], None]
-    late: list[tuple[Commit, int | None]] = field(default_factory=list)
+    JOINING = "waits for a world"
+    RUNNING = "runs workers"
+    STOPPING = "stops them"
+    DONE = "has workers that succeeded"
+    LEAVING = "goes"
 
 
 class SimulatedNode:
     """A node that joins as soon as it is made. `gone` says why it went; None while it is there."""
 
-    def __init__(self, node_id: str, name: str, *, rules: Rules, network: Network, max_restarts: int) -> None:
+    def __init__(
+        self,
+        node_id: str,
+        name: str,
+        *,
+        rules: Rules,
+        network: Network,
+        max_restarts: int,
+        failsafe: float | None = None,
+    ) -> None:
         template = Node(
             node_id=node_id,
             want=Want.JOINING,
@@ -59,160 +67,100 @@ class SimulatedNode:
             pid=1,
             local_world_size=1,
             role="default",
-            master_port=29500,
+            master_port=0,
         )
         self.node_id = node_id
         self.name = name
         self.network = network
         self.max_restarts = max_restarts
-        self.protocol = Protocol(template, rules)
-        self.protocol.join()
+        self.phase = Phase.JOINING
         self.workers: int | None = None
         self.succeeded: int | None = None
         self.gone: str | None = None
-        self.lease: int | None = None
         self.paused = False
-        self.cut = False
-        self.due: float | None = None
-        self.resting = False
-        self._started = False
-        self._reread = False
-        self._cursor = 0
-        self._nodes_cursor: int | None = None
-        self._history = network.etcd.history
+        self.busy = False
+        self._requests = 0
+        self.protocol = Protocol(template, rules)
+        self.backend = SimulatedBackend(node_id, network, checks=self._check)
+        self.inbox = SimulatedInbox()
+        self.shell = Shell(
+            self.protocol,
+            self.backend,
+            failsafe=failsafe,
+            clock=network.clock,
+            spread=network.spread,
+            inbox=self.inbox,
+        )
+        self._ports = 29500
+        self._number = 0
+        self._world: Round | None = None
+        self._how = ""
+        self._goes_by = 0.0
+        self._join()
 
     # -- what the world can do with it ------------------------------------------------------------
 
     @property
+    def cut(self) -> bool:
+        return self.backend.cut
+
+    @cut.setter
+    def cut(self, cut: bool) -> None:
+        self.backend.cut = cut
+
+    @property
+    def lease(self) -> int | None:
+        return self.backend.lease
+
+    @property
+    def awake(self) -> bool:
+        """Whether it can do anything at present."""
+        return self.gone is None and not self.paused and not self.busy
+
+    @property
     def reachable(self) -> bool:
-        return self.gone is None and not self.paused and not self.cut
+        return self.awake and self.backend.reachable
 
     @property
     def has_news(self) -> bool:
-        """Whether a watch event, or the news that the lease has ended, is there to be taken."""
-        if not self.reachable or not self._started:
+        return self.awake and self.backend.has_news
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether its shell has something to do now."""
+        if not self.awake or self.shell.situation.gone:
             return False
-        etcd = self.network.etcd
-        return (
-            self._history != etcd.history
-            or self._cursor < len(etcd.log)
-            or (self._nodes_cursor is not None and self._nodes_cursor < len(etcd.log))
-            or (self.lease is not None and self.lease not in etcd.leases)
-        )
+        due = self.shell.due
+        return bool(self.inbox.items) or (due is not None and due <= self.network.clock())
 
-    def take_news(self, *, lease_first: bool = False) -> None:
-        """Takes one event of one watch; or else the keep-alive's news that the lease has ended."""
-        etcd = self.network.etcd
-        self.resting = False
-        if self._history != etcd.history:
-            self._notice_wipe()
-        elif self.lease is not None and self.lease not in etcd.leases and (lease_first or not self._events()):
-            self._lose_lease()
-        elif self._events():
-            nodes_first = self._nodes_cursor is not None and self._nodes_cursor <= self._cursor
-            if nodes_first and self._nodes_cursor is not None:
-                fact = etcd.log[self._nodes_cursor]
-                self._nodes_cursor += 1
-                if in_scope(fact.key, (NODES,)):
-                    self._learn([fact])
-            else:
-                fact = etcd.log[self._cursor]
-                self._cursor += 1
-                if in_scope(fact.key, self._scope(nodes=False)):
-                    self._learn([fact])
-
-    def keep_alive(self, now: float) -> None:
-        if self.reachable and self.lease in self.network.etcd.leases and self.lease is not None:
-            self.network.etcd.keep_alive(self.lease, now + LEASE)
-
-    def miss_news(self) -> None:
-        """The watch has fallen so far behind that etcd has dropped what it missed: read everything again."""
-        self._cursor = len(self.network.etcd.log)
-        self._nodes_cursor = None if self._nodes_cursor is None else self._cursor
-        self._reread = True
-        self.resting = False
-
-    def hear_again(self, count: int) -> None:
-        """The watch is resumed from an earlier revision, and tells the last events again."""
-        self._cursor = max(0, self._cursor - count)
-        if self._nodes_cursor is not None:
-            self._nodes_cursor = max(0, self._nodes_cursor - count)
-
-    def doubt_lease(self) -> None:
-        """The node gives its lease up for lost although etcd still holds it."""
-        self._lose_lease()
+    @property
+    def times(self) -> list[float]:
+        """When something becomes due on this node even if nothing happens."""
+        if not self.awake:
+            return []
+        going = self._goes_by if self.phase is Phase.LEAVING else None
+        shell = None if self.shell.situation.gone else self.shell.due
+        return [t for t in (shell, going, self.backend.lease_ends) if t is not None]
 
     def crash(self) -> None:
         self.workers = None
         self.gone = "crashed"
 
-    # -- one step of the shell --------------------------------------------------------------------
-
-    def act(self, now: float) -> None:
-        """Carries out one action of the protocol; `resting` says that there is none now."""
-        if not self.reachable:
-            return
-        if self._history != self.network.etcd.history:
-            self._notice_wipe()
-        if not self._started or self._reread:
-            self._read()
-            return
-        if self.protocol.me.stance is Stance.JOINING and self._refused():
-            return
-        action = self.protocol.next_action(now)
-        if isinstance(action, Rest):
-            self.resting, self.due = True, action.until
-            if self.protocol.me.stance is Stance.LEAVING:
-                self._end("left")
-        elif isinstance(action, HoldLease):
-            self.lease = self.network.etcd.grant(now + LEASE)
-            self.protocol.lease_held()
-        elif isinstance(action, FollowNodes):
-            revision, found = self.network.etcd.read((NODES,))
-            self._nodes_cursor = len(self.network.etcd.log)
-            self._vanishing(lambda: self.protocol.followed(revision, found))
-        elif isinstance(action, UnfollowNodes):
-            self._nodes_cursor = None
-            self.protocol.unfollowed()
-        else:
-            self._perform(action)
-
-    def _refused(self) -> bool:
-        refusal = self.protocol.refusal()
-        if refusal is None:
-            return False
-        self._end(f"refused: {refusal if isinstance(refusal, str) else refusal.reason}")
-        return True
-
-    def _perform(self, commit: Commit) -> None:
-        self._check_s5(commit)
-        etcd = self.network.etcd
-        reply = self.network.reply()
-        if reply is not Reply.ARRIVES:
-            self.network.say(f"{self.node_id}: no answer to {commit.step} ({reply.value})")
-            self._reread = True
-            if reply is Reply.LATE:
-                self.network.late.append((commit, self.lease))
-        if reply in (Reply.LOST, Reply.LATE):
-            return
+    def turn(self) -> None:
+        """The shell takes in what is in its inbox, and acts until there is nothing to do."""
+        self.busy = True
+        self._requests = 0
         try:
-            answer = etcd.commit(commit, self.lease)
-        except LeaseGone:
-            if reply is Reply.ARRIVES:
-                self._lose_lease()
+            self.shell.turn()
+        except Crashed:
             return
-        if reply is Reply.ARRIVES:
-            self._take_answer(commit, answer)
+        finally:
+            self.busy = False
 
-    def _take_answer(self, commit: Commit, answer: Answer) -> None:
-        if not answer.succeeded:
-            self.network.say(f"{self.node_id}: {commit.step} was overtaken")
-            self._reread = True
-            return
-        self._learn(answer.wrote)
-        self.protocol.committed(commit)
-
-    def _check_s5(self, commit: Commit) -> None:
+    def _check(self, commit: Commit) -> None:
+        self._requests += 1
+        if self._requests > _REQUESTS_AT_ONCE:
+            raise Violation(f"L1: {self.node_id} writes without end: {commit.step}, {commit.why}")
         if self.workers is None:
             return
         for put in commit.operations:
@@ -220,99 +168,64 @@ class SimulatedNode:
             if isinstance(record, Node) and record.want in _STARTS_WORKERS_ANEW:
                 raise Violation(f"S5: {self.node_id} joins, and still runs workers of round {self.workers}")
 
-    # -- what the shell learns --------------------------------------------------------------------
-
-    def _scope(self, *, nodes: bool) -> tuple[str, ...]:
-        return (ROUND, CLOSED, LEADER, node_key(self.node_id), *((NODES,) if nodes else ()))
-
-    def _events(self) -> bool:
-        end = len(self.network.etcd.log)
-        return self._cursor < end or (self._nodes_cursor is not None and self._nodes_cursor < end)
-
-    def _read(self) -> None:
-        scope = self._scope(nodes=self.protocol.following)
-        revision, found = self.network.etcd.read(scope)
-        if not self._started:
-            self._cursor = len(self.network.etcd.log)
-        self._started, self._reread = True, False
-        self._vanishing(lambda: self.protocol.learn_all(revision, scope, found))
-
-    def _learn(self, facts: list[Fact] | tuple[Fact, ...]) -> None:
-        mine = [f for f in facts if in_scope(f.key, self._scope(nodes=self.protocol.following))]
-        self._vanishing(lambda: self.protocol.learn(mine))
-
-    def _vanishing(self, learn: Callable[[], None]) -> None:
-        before = self.protocol.view.node(self.node_id)
-        learn()
-        if before is None or self.protocol.view.node(self.node_id) is not None:
-            return
-        if self.protocol.me.stance in (Stance.ABSENT, Stance.LEAVING):
-            return
-        if self.lease in self.network.etcd.leases:
-            self.protocol.evict()
-        else:
-            self._lose_lease()
-
-    def _lose_lease(self) -> None:
-        self.network.say(f"{self.node_id}: its lease has ended")
-        self.lease = None
-        self.resting = False
-        self.protocol.lease_lost()
-
-    def _notice_wipe(self) -> None:
-        self.network.say(f"{self.node_id}: etcd has lost its data")
-        self.lease = None
-        self._history = self.network.etcd.history
-        self._cursor, self._nodes_cursor = 0, None
-        self._started = False
-        self.resting = False
-        self.protocol.forget()
-
     # -- the agent --------------------------------------------------------------------------------
 
     def agent(self) -> bool:
         """One step of the agent's own; whether there was one to make."""
         if self.gone is not None or self.paused:
             return False
-        protocol, stance = self.protocol, self.protocol.me.stance
-        verdict = protocol.verdict
-        if verdict.standing in (Standing.CLOSED, Standing.EVICTED) and stance is not Stance.LEAVING:
+        now = self.shell.situation
+        if now.error is not None:
+            raise Violation(f"L4: {self.node_id} fails: {now.error}")
+        if self.phase is Phase.LEAVING:
+            return self._take_leave(now)
+        if now.verdict.standing not in _WORLDLY:
+            self._go(_ENDINGS[now.verdict.standing])
+        elif self.phase is Phase.JOINING:
+            return self._look_for_world(now)
+        elif self.phase is Phase.STOPPING:
             self.workers = None
-            self._end("ended" if verdict.standing is Standing.CLOSED else "evicted")
-            return True
-        if stance is Stance.JOINING and protocol.world is not None:
-            self._start(protocol.world)
-        elif stance is Stance.STOPPING:
-            self.workers = None
-            protocol.join()
-        elif stance in (Stance.RUNNING, Stance.DONE) and verdict.standing is Standing.SUPERSEDED:
-            protocol.regroup(verdict.why)
-        elif stance is Stance.RUNNING and self._nodes_wait():
-            protocol.regroup("nodes wait")
+            self._join()
+        elif now.verdict.standing is Standing.SUPERSEDED:
+            self._regroup(now.verdict.why)
+        elif self.phase is Phase.RUNNING and now.nodes_waiting > 0:
+            self._regroup("nodes wait")
         else:
             return False
-        self.resting = False
         return True
 
-    def _nodes_wait(self) -> bool:
-        seen = self.protocol.view.round
-        mine = seen is not None and seen.record.round == self.protocol.me.round
-        return mine and seen is not None and seen.record.nodes_waiting > 0
+    def _join(self) -> None:
+        self.phase = Phase.JOINING
+        self._ports += 1
+        self._number = self.shell.join(master_port=self._ports)
+
+    def _look_for_world(self, now: Situation) -> bool:
+        refusal = now.refusal
+        if refusal is not None:
+            self._go(f"refused: {refusal if isinstance(refusal, str) else refusal.reason}")
+        elif now.joins == self._number and now.world is not None:
+            self._start(now.world)
+        else:
+            return False
+        return True
 
     def _start(self, world: Round) -> None:
         if self.workers is not None:
             raise Violation(f"S5: {self.node_id} is given round {world.round}, and runs round {self.workers}")
         self.network.given(self.node_id, world)
-        self.workers = world.round
-        self.protocol.run(world)
+        self.phase, self.workers, self._world = Phase.RUNNING, world.round, world
+
+    def _regroup(self, cause: str, failure: Failure | None = None) -> None:
+        self.phase = Phase.STOPPING
+        self.shell.post(lambda protocol: protocol.regroup(cause, failure))
 
     @property
     def running(self) -> bool:
-        return self.protocol.me.stance is Stance.RUNNING
+        return self.phase is Phase.RUNNING
 
     def fail(self, *, exit_code: int = 1, final: bool | None = None) -> None:
         """A worker fails. `final` defaults to what the agent's restart budget says."""
-        world = self.protocol.me.world
+        world = self._world
         assert world is not None
         failure = Failure(
             round=world.round,
@@ -322,27 +235,40 @@ class SimulatedNode:
             message=f"a worker of {self.name} failed with exit code {exit_code}",
             final=world.failures >= self.max_restarts if final is None else final,
         )
-        self.protocol.regroup(failure.message, failure)
-        self.resting = False
+        self._regroup(failure.message, failure)
 
     def succeed(self) -> None:
-        self.protocol.succeed()
-        self.succeeded = self.workers
-        self.resting = False
+        self.phase, self.succeeded = Phase.DONE, self.workers
+        self.shell.post(lambda protocol: protocol.succeed())
 
     def leave(self) -> None:
-        self.workers = None
-        self.protocol.leave("it was asked to")
-        self.resting = False
+        if self.phase is not Phase.LEAVING:
+            self._go("left")
 
     def close(self, reason: str) -> None:
         """A caller of the API closes the job."""
-        self.protocol.close(reason)
-        self.resting = False
+        self.shell.post(lambda protocol: protocol.close(reason))
 
-    def _end(self, how: str) -> None:
-        self.network.say(f"{self.node_id}: {how}")
+    # -- how it goes ------------------------------------------------------------------------------
+
+    def _go(self, how: str) -> None:
         self.workers = None
-        self.gone = how
-        if self.lease is not None and not self.cut:
-            self.network.etcd.revoke(self.lease, how.split(":", maxsplit=1)[0])
+        self.phase, self._how = Phase.LEAVING, how
+        self._goes_by = self.network.clock() + GOODBYE
+        self.shell.post(lambda protocol: protocol.leave("it was asked to"))
+
+    def _take_leave(self, now: Situation) -> bool:
+        if not now.gone and self.network.clock() < self._goes_by:
+            return False
+        unheard = "" if now.heard else ", without a goodbye"
+        self.network.say(f"{self.node_id}: {self._how}{unheard}")
+        self.gone = self._how
+        self.backend.close()
+        return True
+
+
+_ENDINGS = {
+    Standing.CLOSED: "ended",
+    Standing.EVICTED: "evicted",
+    Standing.LOST: "gave up",
+}

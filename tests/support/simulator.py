@@ -17,7 +17,9 @@ from elastic.rendezvous.core.records import Leader, Node, Record, Round, Termina
 from elastic.rendezvous.core.rules import Rules
 from elastic.rendezvous.core.view import CLOSED, HISTORY, LEADER, NODES, ROUND, Fact
 from support.fake_etcd import FakeEtcd, LeaseGone
-from support.simulated_node import LEASE, Network, Reply, SimulatedNode
+from support.simulated_backend import LEASE
+from support.simulated_network import Network, Reply
+from support.simulated_node import Crashed, SimulatedNode
 
 _ACTIONS_AT_ONCE = 400
 """More actions than this without time going on are a loop that never ends."""
@@ -48,11 +50,17 @@ def describe(record: Record) -> str:
 
 @dataclass(slots=True)
 class World:
-    """`rules` are those of nodes that are not given their own; `reply` decides what the network does."""
+    """`rules` are those of nodes that are not given their own.
+
+    `reply` decides what becomes of each request of a node, `meanwhile` is called ahead of it (and may let
+    other nodes act), and `spread` decides how long a node's pauses are.
+    """
 
     rules: Rules
     max_restarts: int = 3
-    reply: Callable[[], Reply] = lambda: Reply.ARRIVES
+    reply: Callable[[str], Reply] = lambda _: Reply.ARRIVES
+    meanwhile: Callable[[], None] = lambda: None
+    spread: Callable[[float, float], float] = lambda _, most: most
     now: float = 0.0
     trace: list[str] = field(default_factory=list)
     nodes: dict[str, SimulatedNode] = field(default_factory=dict)
@@ -64,21 +72,45 @@ class World:
 
     def __post_init__(self) -> None:
         self.etcd = FakeEtcd(self._written)
-        self.network = Network(self.etcd, self._reply, self._given, self.say)
+        self.network = Network(
+            self.etcd,
+            clock=lambda: self.now,
+            reply=self._reply,
+            before=self._before,
+            given=self._given,
+            say=self.say,
+            spread=self._spread,
+        )
 
-    def _reply(self) -> Reply:
-        return self.reply()
+    def _reply(self, node_id: str) -> Reply:
+        return self.reply(node_id)
+
+    def _spread(self, least: float, most: float) -> float:
+        return self.spread(least, most)
+
+    def _before(self, node_id: str) -> None:
+        self.meanwhile()
+        if self.nodes[node_id].gone is not None:
+            raise Crashed
 
     def say(self, text: str) -> None:
         self.trace.append(f"{self.now:8.2f}  {text}")
 
-    def start(self, node_id: str, *, name: str | None = None, rules: Rules | None = None) -> SimulatedNode:
+    def start(
+        self,
+        node_id: str,
+        *,
+        name: str | None = None,
+        rules: Rules | None = None,
+        failsafe: float | None = None,
+    ) -> SimulatedNode:
         node = SimulatedNode(
             node_id,
             name or node_id,
             rules=rules or self.rules,
             network=self.network,
             max_restarts=self.max_restarts,
+            failsafe=failsafe,
         )
         self.nodes[node_id] = node
         self.say(f"{node_id}: starts" + ("" if node.name == node_id else f" as {node.name}"))
@@ -145,6 +177,8 @@ class World:
             stored = self.etcd.data.get(NODES + node_id)
             if stored is None or not node.protocol.registered:
                 raise Violation(f"L1: {node_id} is not registered")
+            if not node.shell.situation.connected:
+                raise Violation(f"L5: {node_id} takes etcd for away")
         if self.etcd.get(LEADER) is None:
             raise Violation("L1: nobody leads")
 
@@ -154,10 +188,25 @@ class World:
         """Lets time pass: reachable nodes keep their leases alive, and others' leases end."""
         self.now += seconds
         for node in self.nodes.values():
-            node.keep_alive(self.now)
-        self.etcd.expire(self.now)
-        for node in self.nodes.values():
-            node.resting = node.resting and (node.due is None or node.due > self.now)
+            if node.reachable or node.busy:
+                node.backend.keep_alive()
+        if not self.network.down:
+            self.etcd.expire(self.now)
+
+    def go_down(self) -> None:
+        """etcd answers nobody. Its leases do not end meanwhile."""
+        self.say("etcd: is away")
+        self.network.down = True
+
+    def come_back(self) -> None:
+        self.network.down = False
+        self.elect()
+
+    def elect(self) -> None:
+        """etcd has a new leader: all leases last anew from now on."""
+        self.say("etcd: has a new leader")
+        for lease in self.etcd.leases:
+            self.etcd.leases[lease] = self.now + LEASE
 
     def deliver_late(self) -> None:
         """A transaction that was on its way for long arrives."""
@@ -179,10 +228,10 @@ class World:
     def _turn(self, node: SimulatedNode) -> bool:
         moved = False
         while node.has_news:
-            node.take_news()
+            node.backend.take_news()
             moved = True
-        if node.reachable and not node.resting:
-            node.act(self.now)
+        if node.wants_turn:
+            node.turn()
             return True
         return node.agent() or moved
 
@@ -195,8 +244,8 @@ class World:
             self.drain()
 
     def _next_time(self, end: float) -> float:
-        dues = [n.due for n in self.living if n.reachable and n.due is not None and n.due > self.now]
-        unkept = [self.etcd.leases[lease] for lease in self.etcd.leases if self.etcd.leases[lease] > self.now]
+        dues = [t for node in self.living for t in node.times if t > self.now]
+        unkept = [ends for ends in self.etcd.leases.values() if ends > self.now]
         return min([end, *dues, *unkept, self.now + LEASE / 3])
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -145,9 +146,11 @@ class EtcdMembership(MembershipBackend):
         return self._reading(snapshot.revision, snapshot.kvs)
 
     def unfollow_nodes(self) -> None:
-        if self._nodes_watch is not None:
-            self._nodes_watch.close()
-            self._nodes_watch = None
+        watch, self._nodes_watch = self._nodes_watch, None
+        if watch is not None:
+            watch.close()
+            if self._inbox is not None:
+                self._inbox.dismiss(watch)
 
     def _follow(self, start_revision: int) -> None:
         if self._watch is not None:
@@ -319,27 +322,50 @@ class EtcdMembership(MembershipBackend):
 
 
 class _Inbox:
-    """Puts what etcd's client tells into the shell's inbox, in the protocol's words."""
+    """Puts what etcd's client tells into the shell's inbox, in the protocol's words.
+
+    Each watch puts from a thread of its own. News is interrupted while any watch is: where one that is
+    given up was the last of these, nobody else would say that it comes again.
+    """
 
     def __init__(self, inbox: Inbox, prefix: str) -> None:
         self._inbox = inbox
         self._prefix = prefix
         self.ended: set[Watch] = set()
+        self._lock = threading.Lock()
+        self._interrupted: set[Watch] = set()
+
+    def dismiss(self, watch: Watch) -> None:
+        """It has been closed, and tells nothing any more."""
+        with self._lock:
+            if watch in self._interrupted:
+                self._resumed(watch)
 
     def put(self, item: _ClientItem, /) -> None:
-        for news in self._translate(item):
-            self._inbox.put(news)
+        if isinstance(item, WatchInterrupted):
+            with self._lock:
+                self._interrupted.add(item.watch)
+                self._inbox.put(Interrupted(str(item.error)))
+        elif isinstance(item, WatchResumed):
+            with self._lock:
+                self._resumed(item.watch)
+        else:
+            for news in self._translate(item):
+                self._inbox.put(news)
 
-    def _translate(self, item: _ClientItem) -> list[News]:
+    def _resumed(self, watch: Watch) -> None:
+        self._interrupted.discard(watch)
+        if not self._interrupted:
+            self._inbox.put(Resumed())
+
+    def _translate(self, item: WatchBatch | WatchEnded | LeaseLost) -> list[News]:
         if isinstance(item, WatchBatch):
             return self._changes(item)
-        if isinstance(item, WatchInterrupted):
-            return [Interrupted(str(item.error))]
-        if isinstance(item, WatchResumed):
-            return [Resumed()]
         if isinstance(item, WatchEnded):
             # The watch is made anew after the read that this asks for.
             self.ended.add(item.watch)
+            with self._lock:
+                self._interrupted.discard(item.watch)
             return [Missed(str(item.error), wiped=isinstance(item.error, HistoryLost))]
         return [LeaseEnded(item.reason, silent=item.silent)]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from .formation import joined_nodes
-from .records import Phase, Want
+from .records import Node, Phase, Want
 from .rules import Rules
-from .view import View
+from .view import Fact, View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +77,21 @@ def observe(
         waiting_since=memory.waiting_since if waiting <= memory.waiting else now,
         waiting_first=memory.waiting_first if memory.waiting else now,
     )
+
+
+def hear(memory: Memory, news: Iterable[Fact]) -> Memory:
+    """The memory after news of nodes, each newer than what was known.
+
+    A node may say something and go before the next look at the view; what it said counts all the same.
+    """
+    left, done = set(memory.left), set(memory.done)
+    for record in (fact.seen.record for fact in news if fact.seen is not None):
+        if not isinstance(record, Node):
+            continue
+        if record.want is Want.LEAVING:
+            left.add(record.node_id)
+        elif record.want is Want.DONE:
+            done.add(record.node_id)
+        else:
+            done.discard(record.node_id)
+    return replace(memory, left=frozenset(left), done=frozenset(done))

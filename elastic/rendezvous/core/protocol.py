@@ -1,9 +1,9 @@
 """One node's whole half of the protocol.
 
 It is told what the node learns and what its agent wants, and answers what to do next. It does
-nothing itself: the shell (:mod:`elastic.rendezvous.dynamic`, or a simulator) carries out the
-answer, reports back, and asks again until there is nothing left to do. Every answer is worked out
-from the current knowledge alone, so that nothing is lost when a step fails half-way.
+nothing itself: the loop (:mod:`elastic.rendezvous.loop`) carries out the answer, reports back, and
+asks again until there is nothing left to do. Every answer is worked out from the current knowledge
+alone, so that nothing is lost when a step fails half-way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .actions import (
 )
 from .leader import decide
 from .member import Self, Stance, Standing, Verdict, arrived, desired, judge, replaced
-from .memory import Memory, observe
+from .memory import Memory, hear, observe
 from .records import Failure, Leader, Node, Outcome, Phase, Record, Round, Terminal
 from .rules import Rules
 from .view import CLOSED, LEADER, NODES, ROUND, Fact, Seen, View, node_key
@@ -57,6 +57,9 @@ class Protocol:
     def learn(self, facts: Iterable[Fact]) -> None:
         """News from a watch, or from this node's own transactions."""
         news = list(facts)
+        if self._following:
+            known = self.view.revisions
+            self._memory = hear(self._memory, (f for f in news if f.revision > known.get(f.key, 0)))
         self.view = self.view.learn(news)
         self._note_joined()
         for fact in news:

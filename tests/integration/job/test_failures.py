@@ -57,8 +57,8 @@ def test_a_failure_that_a_lost_node_explains_costs_nothing(etcd: EtcdServer, tmp
     with Job(etcd.endpoint, tmp_path, nodes="1:3") as job:
         script = job.script(
             "import os, sys, time\n"
-            'print(\'{"round": %s, "world": %s, "rank": %s}\\n\' % ('
-            "os.environ['ELASTIC_ROUND'], os.environ['WORLD_SIZE'], os.environ['RANK']), end='', flush=True)\n"
+            "place = tuple(os.environ[n] for n in ('ELASTIC_ROUND', 'WORLD_SIZE', 'RANK'))\n"
+            'print(\'{"round": %s, "world": %s, "rank": %s}\\n\' % place, end="", flush=True)\n'
             "while not os.path.exists(sys.argv[1]):\n"
             "    time.sleep(0.05)\n"
             "    if os.path.exists(sys.argv[2]) and os.environ['WORLD_SIZE'] == '3':\n"

@@ -96,7 +96,8 @@ def test_a_world_of_unequal_nodes(etcd: EtcdServer, tmp_path: Path) -> None:
             *("ELASTIC_RUN_ID", "ELASTIC_ROUND", "ELASTIC_NODE_ID"),
         ]
         script = job.script(
-            f"import json, os\nprint(json.dumps({{n: os.environ[n] for n in {names!r}}}) + '\\n', end='', flush=True)\n"
+            f"import json, os\nplace = {{n: os.environ[n] for n in {names!r}}}\n"
+            "print(json.dumps(place) + '\\n', end='', flush=True)\n"
         )
         three = job.start("three", script, flags=("--nproc-per-node=3", "--role=trainer"))
         one = job.start("one", script, flags=("--nproc-per-node=1", "--role=reader"))
