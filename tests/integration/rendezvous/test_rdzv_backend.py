@@ -20,7 +20,7 @@ from elastic.rendezvous.backends.api import (
     News,
     Unreadable,
 )
-from elastic.rendezvous.backends.etcd import EtcdMembership
+from elastic.rendezvous.backends.etcd_membership import EtcdMembership
 from elastic.rendezvous.core.actions import Absent, Commit, Delete, Guard, Keep, Put, SameCreation, Unchanged
 from elastic.rendezvous.core.records import Leader, Node, Outcome, Phase, Round, Terminal, Want
 from elastic.rendezvous.core.view import Fact
