@@ -278,15 +278,28 @@ class Client:
         """Renews the lease and returns its time to live in seconds; 0 if the lease has ended."""
         return leases.renew(self._caller, lease_id, timeout=timeout).response.TTL
 
-    def keep_lease(self, ttl: float, *, into: Sink, timeout: float | None = None) -> LeaseKeeper:
+    def keep_lease(
+        self, ttl: float, *, into: Sink, answer_within: float | None = None, timeout: float | None = None
+    ) -> LeaseKeeper:
         """A new lease, kept alive until it is closed or lost; `into` then gets one LeaseLost.
+
+        A keep-alive that has no answer in `answer_within` seconds, at most the client's attempt timeout, is
+        sent again, to another endpoint if there is one.
 
         Raises Unavailable if no lease could be had within `timeout` or within `ttl`, whichever is less.
         """
         started = time.monotonic()
         limit = min(self._caller.default_timeout if timeout is None else timeout, ttl)
         lease = self.lease_grant(ttl, timeout=limit)
-        keeper = LeaseKeeper(self._caller, lease, granted_at=started, into=into, forget=self._forget)
+        longest = self._caller.attempt_timeout
+        keeper = LeaseKeeper(
+            self._caller,
+            lease,
+            granted_at=started,
+            answer_within=longest if answer_within is None else min(answer_within, longest),
+            into=into,
+            forget=self._forget,
+        )
         self._adopt(keeper)
         return keeper
 

@@ -82,12 +82,14 @@ class LeaseKeeper:
         lease: Lease,
         *,
         granted_at: float,
+        answer_within: float,
         into: Sink,
         forget: Callable[[LeaseKeeper], None],
     ) -> None:
         self.id = lease.id
         self.ttl = lease.ttl
         self._caller = caller
+        self._answer_within = answer_within
         self._into = into
         self._forget = forget
         self._renewed_at = granted_at
@@ -159,7 +161,7 @@ class LeaseKeeper:
                 return
             try:
                 # Short calls, so that `close` need not wait long for this thread.
-                answer = renew(self._caller, self.id, timeout=min(left, self._caller.attempt_timeout))
+                answer = renew(self._caller, self.id, timeout=min(left, self._answer_within))
             except errors.ClientClosed:
                 return
             except errors.EtcdError as error:

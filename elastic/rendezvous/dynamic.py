@@ -120,12 +120,16 @@ class DynamicRendezvousHandler(RendezvousHandler):
         shell = self._started()
         number = shell.join(master_port=self._reserve_port())
         limit = self._settings.timeout.join.total_seconds()
-        self._await(
-            shell,
-            lambda s: (s.joins == number and s.world is not None) or self._obstacle(s) is not None,
-            limit,
-        )
-        situation = shell.situation
+        answers: list[Situation] = []
+
+        def answered(situation: Situation) -> bool:
+            arrived = situation.joins == number and situation.world is not None
+            if arrived or self._obstacle(situation) is not None:
+                answers.append(situation)
+            return bool(answers)
+
+        self._await(shell, answered, limit)
+        situation = answers[0] if answers else shell.situation
         if situation.joins == number and situation.world is not None:
             return self._info(situation.world)
         raise self._obstacle(situation) or self._too_late(shell, limit)

@@ -126,6 +126,7 @@ class Loop:
             self._retry_later(str(e))
         except BackendWiped as e:
             log.warning("%s; registering again", e)
+            self._backend.unfollow_nodes()
             self._protocol.forget()
             self._reread = True
             self._due = self._clock()
@@ -169,6 +170,7 @@ class Loop:
         elif isinstance(item, Missed):
             log.info("%s; reading everything again", item.reason)
             if item.wiped:
+                self._backend.unfollow_nodes()
                 protocol.forget()
             self._reread = True
             # The watch that ended is made anew with the read.
@@ -204,6 +206,9 @@ class Loop:
                 action = Rest()
             if isinstance(action, Rest):
                 self._due = action.until
+                self._overtaken = 0
+                # What was refused or unanswered is not wanted any more.
+                self._contact.regain("call")
                 if leaving or self._protocol.evicted:
                     # Whoever has no part any more must not lead either.
                     self._backend.drop_lease()
@@ -212,7 +217,7 @@ class Loop:
                 return
             self._perform(action)
             self._contact.regain("call")
-            if self._overtaken >= _TRIES:
+            if isinstance(action, Commit) and self._overtaken >= _TRIES:
                 doublings = min(self._overtaken - _TRIES, 8)  # more than reach the longest pause
                 self._due = self._clock() + self._spread(FIRST_PAUSE * 2**doublings)
                 return

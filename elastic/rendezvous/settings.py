@@ -19,7 +19,7 @@ KEYS: Mapping[str, str] = {
     "timeout": "another name of join_timeout",
     "last_call_timeout": "seconds that a first world of min_nodes waits for more nodes (30)",
     "close_timeout": "seconds that leaving and closing may take (30)",
-    "heartbeat_timeout": "seconds that one keep-alive of the lease may take (5)",
+    "heartbeat_timeout": "seconds after which a keep-alive without an answer is sent again, 2 at most (5)",
     "ttl": "seconds after which a node that died is known to be gone: its lease's time to live (10)",
     "keep_alive_interval": "with keep_alive_max_attempt: ttl is their product (5, where the other is given)",
     "keep_alive_max_attempt": "see keep_alive_interval (3, where the other is given)",

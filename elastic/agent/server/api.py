@@ -420,6 +420,7 @@ class SimpleElasticAgent(ElasticAgent):
             self._give_notice(why)
         elif move is Move.REGROUP:
             log.info("regrouping: %s", why)
+            self._log.stopped(ran=time.monotonic() - self._started_at)
             self._handler.regroup(why)
             self._stop_then(self._rejoin)
         elif move is Move.SUCCEED:

@@ -110,6 +110,11 @@ class FailureLog:
         """A new round begins."""
         self.failures, self.victims = {}, {}
 
+    def stopped(self, *, ran: float) -> None:
+        """The workers are stopped, for another reason than a failure, after so many seconds."""
+        if ran >= self.policy.progress_after:
+            self.streak = Streak()
+
     def note(self, round_number: int, *, job_failures: int, ran: float) -> Failure:
         """Count the failure that came first here, and return it as the others are to be told of it.
 
@@ -126,8 +131,9 @@ class FailureLog:
             message += f"; --max-restarts={self._max_restarts} allows no further restart"
         elif hopeless:
             message += (
-                f"; it is the same failure {self.streak.equal} times in a row, each within "
-                f"{self.policy.progress_after:g} s: another restart would not help (--max-same-failures)"
+                f"; it is the same failure {self.streak.equal} times in a row, with less than "
+                f"{self.policy.progress_after:g} s between: another restart would not help "
+                "(--max-same-failures)"
             )
         return told(
             rank,

@@ -36,7 +36,10 @@ class RestartPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Failures in a row that came at once: how many, and how many equal ones at the end of them."""
+    """Failures in a row: how many, and how many equal ones at the end of them.
+
+    All but the first came at once; the first may have come after long work.
+    """
 
     failures: int = 0
     equal: int = 0

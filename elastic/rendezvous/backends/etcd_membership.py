@@ -70,7 +70,6 @@ class EtcdMembership(MembershipBackend):
         self._watch: Watch | None = None
         self._nodes_watch: Watch | None = None
         self._keeper: LeaseKeeper | None = None
-        self._run_lease = 0
 
     @property
     def name(self) -> str:
@@ -91,7 +90,7 @@ class EtcdMembership(MembershipBackend):
         revision, kvs = self._fetch(nodes=nodes)
         self._note_run_lease(kvs)
         reading = self._reading(revision, kvs)
-        ended = set() if self._inbox is None else self._inbox.ended
+        ended = self._told.ended
         if self._watch in ended:
             self._follow(reading.revision + 1)
         if self._nodes_watch in ended:
@@ -119,8 +118,7 @@ class EtcdMembership(MembershipBackend):
         watch, self._nodes_watch = self._nodes_watch, None
         if watch is not None:
             watch.close()
-            if self._inbox is not None:
-                self._inbox.dismiss(watch)
+            self._told.dismiss(watch)
 
     def _follow(self, start_revision: int) -> None:
         if self._watch is not None:
@@ -128,11 +126,15 @@ class EtcdMembership(MembershipBackend):
         self._watch = self._new_watch(self.scope(nodes=False), start_revision)
 
     def _new_watch(self, keys: tuple[str, ...] | list[str], start_revision: int) -> Watch:
-        if self._inbox is None:
-            raise AssertionError("start() comes first")
         ranges = [self._range(key) for key in keys]
         with translated():
-            return self._client.watch(ranges, into=self._inbox, start_revision=start_revision)
+            return self._client.watch(ranges, into=self._told, start_revision=start_revision)
+
+    @property
+    def _told(self) -> EtcdInbox:
+        if self._inbox is None:
+            raise AssertionError("start() comes first")
+        return self._inbox
 
     def _reading(self, revision: int, kvs: list[etcd.KeyValue] | tuple[etcd.KeyValue, ...]) -> Reading:
         found: dict[str, Seen[Record]] = {}
@@ -161,7 +163,7 @@ class EtcdMembership(MembershipBackend):
             try:
                 result = self._client.txn([self._compare(g) for g in commit.guards], success)
             except LeaseNotFound:
-                self._run_lease = 0  # whichever lease it was, neither is worth keeping now
+                self._told.run_lease = 0  # whichever lease it was, neither is worth keeping now
                 raise
         if not result.succeeded:
             return CommitResult(succeeded=False)
@@ -214,13 +216,16 @@ class EtcdMembership(MembershipBackend):
     # -- leases -----------------------------------------------------------------------------------
 
     def hold_lease(self) -> None:
-        if self._inbox is None:
-            raise AssertionError("start() comes first")
         if self._keeper is not None:
             self._keeper.close(revoke=False)
             self._keeper = None
         with translated():
-            self._keeper = self._client.keep_lease(self._settings.ttl.total_seconds(), into=self._inbox)
+            self._keeper = self._client.keep_lease(
+                self._settings.ttl.total_seconds(),
+                into=self._told,
+                answer_within=self._settings.timeout.heartbeat.total_seconds(),
+            )
+        self._told.keeper = self._keeper
 
     def lease_lives(self) -> bool:
         if self._keeper is None:
@@ -252,10 +257,10 @@ class EtcdMembership(MembershipBackend):
                 self._client.sync()
             except EtcdError as e:
                 log.info("the members of etcd are not known at present: %s", e)
-        if leads and self._run_lease:
+        if leads and self._told.run_lease:
             with translated():
-                if self._client.keep_alive_once(self._run_lease) <= 0:
-                    self._run_lease = 0
+                if self._client.keep_alive_once(self._told.run_lease) <= 0:
+                    self._told.run_lease = 0
         return min(period, 3600.0)
 
     def _lease_for(self, keep: Keep) -> int:
@@ -265,21 +270,21 @@ class EtcdMembership(MembershipBackend):
             return self._keeper.id
         if keep is Keep.TERMINAL:
             return self._client.lease_grant(self._settings.terminal_ttl.total_seconds()).id
-        if not self._run_lease:
-            self._run_lease = self._client.lease_grant(self._settings.retention.total_seconds()).id
-        return self._run_lease
+        if not self._told.run_lease:
+            self._told.run_lease = self._client.lease_grant(self._settings.retention.total_seconds()).id
+        return self._told.run_lease
 
     def _note_run_lease(self, kvs: list[etcd.KeyValue]) -> None:
         """The run's lease is the one on which its round hangs."""
         key = self._bytes(view.ROUND)
         for kv in kvs:
             if kv.key == key and kv.lease:
-                self._run_lease = kv.lease
+                self._told.run_lease = kv.lease
 
     # -- the rest ---------------------------------------------------------------------------------
 
     def store(self, prefix: str) -> EtcdStore:
-        return EtcdStore(self._client, self._prefix + prefix, lease=self._run_lease)
+        return EtcdStore(self._client, self._prefix + prefix, lease=self._told.run_lease)
 
     def close(self) -> None:
         self._client.close()

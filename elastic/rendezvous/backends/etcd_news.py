@@ -9,6 +9,7 @@ from elastic.etcd import (
     Compacted,
     EtcdError,
     HistoryLost,
+    LeaseKeeper,
     LeaseLost,
     LeaseNotFound,
     Unavailable,
@@ -20,7 +21,7 @@ from elastic.etcd import (
 )
 from elastic.rendezvous.codec import decode, kind_of
 from elastic.rendezvous.core.records import Record
-from elastic.rendezvous.core.view import Fact, Seen
+from elastic.rendezvous.core.view import ROUND, Fact, Seen
 from elastic.rendezvous.errors import RendezvousStateError
 
 from .api import (
@@ -52,6 +53,10 @@ class EtcdInbox:
         self._inbox = inbox
         self._prefix = prefix
         self.ended: set[Watch] = set()
+        self.keeper: LeaseKeeper | None = None
+        """Who keeps this node's lease. That an earlier one was lost is no news."""
+        self.run_lease = 0
+        """The lease on which the run's round hangs, as far as is known."""
         self._lock = threading.Lock()
         self._interrupted: set[Watch] = set()
 
@@ -87,13 +92,15 @@ class EtcdInbox:
             with self._lock:
                 self._interrupted.discard(item.watch)
             return [Missed(str(item.error), wiped=isinstance(item.error, HistoryLost))]
-        return [LeaseEnded(item.reason, silent=item.silent)]
+        return [LeaseEnded(item.reason, silent=item.silent)] if item.keeper is self.keeper else []
 
     def _changes(self, batch: WatchBatch) -> list[News]:
         facts: list[Fact] = []
         news: list[News] = []
         for event in batch.events:
             key = text_of(event.kv.key)[len(self._prefix) :]
+            if key == ROUND and event.kv.lease:
+                self.run_lease = event.kv.lease
             try:
                 seen = None if event.deleted else seen_in(key, event.kv)
                 facts.append(Fact(key, event.kv.mod_revision, seen))

@@ -138,28 +138,34 @@ class Protocol:
         template = self.me.template
         if master_port is not None:
             template = replace(template, master_port=master_port)
-        self.me = replace(self.me, template=template, stance=Stance.JOINING, world=None)
+        self._take(replace(self.me, template=template, stance=Stance.JOINING, world=None))
 
     def run(self, world: Round) -> None:
         """The agent has been given this world, and starts its workers."""
-        self.me = replace(
-            self.me, stance=Stance.RUNNING, round=world.round, world=world, cause="", failure=None
+        self._take(
+            replace(self.me, stance=Stance.RUNNING, round=world.round, world=world, cause="", failure=None)
         )
 
     def regroup(self, cause: str, failure: Failure | None = None) -> None:
         """The workers of the current world must start anew; they are being stopped."""
-        self.me = replace(self.me, stance=Stance.STOPPING, cause=cause, failure=failure)
+        self._take(replace(self.me, stance=Stance.STOPPING, cause=cause, failure=failure))
 
     def succeed(self) -> None:
         """All workers have succeeded."""
-        self.me = replace(self.me, stance=Stance.DONE)
+        self._take(replace(self.me, stance=Stance.DONE))
 
     def leave(self, cause: str) -> None:
         self.me = replace(self.me, stance=Stance.LEAVING, cause=cause)
 
     def close(self, reason: str) -> None:
-        """End the job for everybody."""
-        self._closing = reason
+        """End the job for everybody. One that has ended stays as it is, and no later one is ended."""
+        if self.view.closed is None and self.ended is None:
+            self._closing = reason
+
+    def _take(self, me: Self) -> None:
+        """Whoever leaves does nothing else any more, whatever order its agent's threads wished in."""
+        if self.me.stance is not Stance.LEAVING:
+            self.me = me
 
     # -- what it all means ------------------------------------------------------------------------
 

@@ -213,3 +213,16 @@ def test_a_listener_may_be_slow_and_many(node: MakeNode) -> None:
         assert each.handler.subscribe(event.set)
     each.join().result(PATIENCE)
     assert all(event.wait(PATIENCE) for event in heard)
+
+
+def test_every_node_knows_the_one_lease_of_the_run(
+    node: MakeNode, etcd: EtcdServer, run_id: str, client: Client
+) -> None:
+    """So what agents store goes with the run, and the next leader keeps the same lease alive."""
+    nodes = [node("2:2"), node("2:2")]
+    for info in outcomes([each.join() for each in nodes]):
+        info.store.set(f"from-{info.rank}", "so")
+    kvs = {kv.key: kv.lease for kv in client.get_prefix(f"/elastic/{run_id}/".encode()).kvs}
+    leases = {lease for key, lease in kvs.items() if b"/nodes/" not in key and not key.endswith(b"/leader")}
+    assert len(leases) == 1
+    assert leases != {0}

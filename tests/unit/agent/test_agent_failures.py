@@ -116,3 +116,12 @@ def test_failures_of_another_round_are_left_out() -> None:
 def test_an_end_without_a_failure_has_none() -> None:
     result = log_of(failure()).ending(ended(None), round_number=2)
     assert (result.failures, result.exit_code) == ({}, 3)
+
+
+def test_long_work_ends_a_row_of_failures_also_where_it_ended_well() -> None:
+    same = ProcessFailure(local_rank=0, pid=7, exitcode=3, observed=1.0)
+    log = log_of(same, max_restarts=9)
+    log.note(7, job_failures=0, ran=1.0)
+    log.stopped(ran=3 * 86400.0)
+    assert not log.note(8, job_failures=1, ran=1.0).final
+    assert log.note(9, job_failures=2, ran=1.0).final, "two in a row"

@@ -265,3 +265,22 @@ def test_a_leader_that_leads_no_more_stops_following() -> None:
     seen = protocol.view.round
     assert seen is not None
     assert seen.record.phase is Phase.OPEN
+
+
+def test_a_job_that_has_ended_is_closed_no_more_and_the_next_one_goes_on() -> None:
+    protocol = running()
+    protocol.learn([ended(20)])
+    protocol.close("so")
+    opened = replace(world_of("c"), round=9, phase=Phase.OPEN, incarnation=2)
+    protocol.learn([Fact(CLOSED, 21, None), fact(ROUND, opened, 21)])
+    assert not isinstance(protocol.next_action(1.0), Commit)
+
+
+def test_whoever_leaves_does_nothing_else_any_more() -> None:
+    """An agent's threads may wish in any order."""
+    protocol = running()
+    protocol.leave("so")
+    protocol.join()
+    protocol.succeed()
+    protocol.regroup("so")
+    assert own_record(do(protocol, 20)).want is Want.LEAVING
