@@ -38,8 +38,7 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         return _run(sys.argv[1:] if args is None else list(args), os.environ)
     except HelpRequested as text:
-        print(text)
-        return ExitCode.SUCCESS
+        return _helped(str(text))
     except RendezvousGracefulExitError as leaving:
         logger.info("%s", leaving)
         return ExitCode.SUCCESS
@@ -134,6 +133,16 @@ def _worker_count(options: Options, environ: Mapping[str, str]) -> int:
         uncounted=available is None and machine.has_device_files(),
         per_rank=options.devices_per_rank or 1,
     )
+
+
+def _helped(text: str) -> int:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # whoever reads has seen enough
+        return ExitCode.SUCCESS
+    except OSError as error:
+        return _told(f"error: the help cannot be written: {error.strerror}", ExitCode.USAGE)
+    return ExitCode.SUCCESS
 
 
 def _told(message: str, code: int) -> int:

@@ -48,8 +48,9 @@ def check_script(options: Options, environ: Mapping[str, str]) -> None:
     if shutil.which(script, path=environ.get("PATH")) is not None:
         return
     if there:
+        path = script if "/" in script else f"./{script}"
         raise UsageError(
-            f"{script} is not a program that can be run; give its path (./{script}) and make it executable, "
+            f"{script} is not a program that can be run; give its path ({path}) and make it executable, "
             "or drop --no-python"
         )
     raise UsageError(f"there is no program {script} in PATH; give its path, or drop --no-python")

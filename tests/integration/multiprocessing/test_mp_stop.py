@@ -142,7 +142,11 @@ def test_no_descriptor_thread_or_child_is_left(start: Start) -> None:
     before = held()
     for _ in range(3):
         start("exit 0", "exit 1", "sleep 1000").wait(60)
-    assert held() == before
+    fds, threads, children = held()
+    # Something of an earlier test may have ended meanwhile; what counts is that nothing was added.
+    assert fds <= before[0]
+    assert threads <= before[1]
+    assert children <= before[2]
 
 
 def test_what_can_not_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
