@@ -167,10 +167,11 @@ class Drill:
         wait_until(lambda: "leader" in self.job.key_names(), "the first one leads")
         self.world(first, self.start("a"), self.start("b", relay.endpoint))
         relay.refuse()  # or b could be faster
-        first.send(signal.SIGTERM)
+        # Its end must come without a word: who has something to write claims the lead with that.
+        first.send(signal.SIGKILL)
         self.stumble()
         relay.heal()
-        return {"first": LEFT}
+        return {"first": 128 + signal.SIGKILL}
 
     def incarnate(self) -> dict[str, int]:
         self.start_world("b", "c")
