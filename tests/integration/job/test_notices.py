@@ -22,6 +22,7 @@ def steps_of(number: int) -> Callable[[Agent], bool]:
     return lambda agent: sum(place["round"] == number for place in agent.places()) > 5
 
 
+@pytest.mark.timeout(400)  # a framework is loaded by every worker of every round
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_no_step_is_lost_over_five_scale_ups(etcd: EtcdServer, tmp_path: Path, script: str) -> None:
     with Job(etcd.endpoint, tmp_path, nodes="1:6", ttl=20) as job:

@@ -34,6 +34,7 @@ def test_training_on_one_machine(tmp_path: Path, script: str) -> None:
         assert losses[-1] < 0.5 * losses[0]
 
 
+@pytest.mark.timeout(400)  # a framework is loaded by every worker of every round
 @pytest.mark.parametrize("lost_rank", [0, 1])
 @pytest.mark.parametrize("script", EXAMPLES)
 def test_training_survives_a_lost_node_and_takes_in_a_new_one(
