@@ -2,43 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from support.node_fixtures import no_thread_is_left, node_of, run_id
 
-import pytest
-from support.etcd import wait_until
-from support.nodes import Node
-
-
-@pytest.fixture(autouse=True)
-def _no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-
-    def left() -> list[str]:
-        return [t.name for t in threading.enumerate() if t not in before]
-
-    wait_until(lambda: not left(), what="the end of every thread of the test")
-
-
-@pytest.fixture
-def run_id() -> str:
-    return f"run-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture
-def node_of() -> Iterator[Callable[..., Node]]:
-    """Makes nodes: (endpoint, run id, nnodes, settings)."""
-    nodes: list[Node] = []
-
-    def make(endpoint: str, run: str, nnodes: str, **conf: Any) -> Node:
-        nodes.append(Node(endpoint, run, nnodes, **conf))
-        return nodes[-1]
-
-    yield make
-    if nodes:
-        with ThreadPoolExecutor(len(nodes)) as pool:
-            list(pool.map(Node.close, nodes))
+__all__ = ["no_thread_is_left", "node_of", "run_id"]
