@@ -156,6 +156,7 @@ class RendezvousInfo:
 class RendezvousStatus:
     """What the shared state means, now, for the workers that this node runs.
 
+    `nodes_waiting` nodes want to be let in, and `nodes_leaving` members will leave when their workers have saved.
     `connected` is False while the backend is away: nothing is decided then, and workers run on.
     """
 
@@ -164,6 +165,7 @@ class RendezvousStatus:
     terminal: Terminal | None = None
     nodes_waiting: int = 0
     connected: bool = True
+    nodes_leaving: int = 0
 
 
 class RendezvousHandler(ABC):
@@ -245,6 +247,9 @@ class RendezvousHandler(ABC):
 
         `failure` is the worker failure that is the reason, if one is. Does not block.
         """
+
+    def drain(self, cause: str) -> None:  # noqa: B027
+        """Say that this node will leave when its workers have saved; `leave` comes later. Does not block."""
 
     def leave(self, cause: str) -> None:  # noqa: B027
         """Say that this node goes, before its workers are stopped; `shutdown` comes last. Does not block."""

@@ -74,7 +74,7 @@ class Delivery:
         if self._contact.lost and verdict.standing in (Standing.CURRENT, Standing.SUPERSEDED):
             verdict = Verdict(Standing.LOST, self._contact.lost)
         seen = protocol.view.round
-        current = seen is not None and verdict.standing is Standing.CURRENT
+        world = seen.record if seen is not None and verdict.standing is Standing.CURRENT else None
         self._board.publish(
             Situation(
                 ready=before.ready if ready is None else ready,
@@ -83,7 +83,8 @@ class Delivery:
                 view=protocol.view,
                 joins=self._joins,
                 world=self._world,
-                nodes_waiting=seen.record.nodes_waiting if seen is not None and current else 0,
+                nodes_waiting=0 if world is None else world.nodes_waiting,
+                nodes_leaving=0 if world is None else world.nodes_leaving,
                 refusal=refusal,
                 error=error or before.error,
                 gone=gone,

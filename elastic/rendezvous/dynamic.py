@@ -191,6 +191,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             reason=verdict.why,
             terminal=verdict.terminal,
             nodes_waiting=situation.nodes_waiting,
+            nodes_leaving=situation.nodes_leaving,
             connected=situation.connected,
         )
 
@@ -200,6 +201,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def regroup(self, cause: str, failure: Failure | None = None) -> None:
         if self._shell is not None:
             self._shell.post(lambda protocol: protocol.regroup(cause, failure))
+
+    def drain(self, cause: str) -> None:
+        if self._shell is not None:
+            self._shell.post(lambda protocol: protocol.drain(cause))
 
     def leave(self, cause: str) -> None:
         with self._lock:

@@ -31,6 +31,7 @@ class Situation:
     joins: int = 0
     world: Round | None = None
     nodes_waiting: int = 0
+    nodes_leaving: int = 0
     refusal: Terminal | str | None = None
     error: RendezvousError | None = None
     gone: bool = False

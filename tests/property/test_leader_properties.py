@@ -121,6 +121,20 @@ def no_more_wait_than_there_is_room_for(state: LeaderState, action: Action) -> s
     return "announced"
 
 
+def members_that_drain_are_announced(state: LeaderState, action: Action) -> str | None:
+    record, seen = written(action, ROUND), state.view.round
+    nodes = state.view.nodes
+    if seen is None or not seen.record.formed:
+        return None
+    draining = [i for i in ids(seen.record) & nodes.keys() if nodes[i].record.draining]
+    if isinstance(record, Round):
+        assert record.nodes_leaving == (len(draining) if record.formed else 0)
+        return "leaving announced" if record.nodes_leaving != seen.record.nodes_leaving else None
+    if isinstance(action, Rest) and state.view.closed is None:
+        assert seen.record.nodes_leaving == len(draining), "the others are told before there is rest"
+    return None
+
+
 def a_world_is_formed_of_those_who_joined(state: LeaderState, action: Action) -> str | None:
     record, seen = written(action, ROUND), state.view.round
     if not isinstance(record, Round) or seen is None or seen.record.formed or not record.formed:
@@ -158,7 +172,7 @@ def a_job_ends_for_a_reason(state: LeaderState, action: Action) -> str | None:
         assert state.memory.done
         return "succeeded"
     assert end.outcome is Outcome.FAILED
-    assert not seen.record.formed
+    assert not seen.record.formed or len(seen.record.world) == 1, "there may be others to hear of"
     assert end.failure is not None
     assert end.failure.final
     assert end.exit_code == end.failure.exit_code
@@ -175,12 +189,20 @@ CHECKS: tuple[Check, ...] = (
     rounds_only_go_forward,
     failures_are_counted_one_by_one,
     no_more_wait_than_there_is_room_for,
+    members_that_drain_are_announced,
     a_world_is_formed_of_those_who_joined,
     a_job_ends_for_a_reason,
 )
 REACHED = (
     *("open", "form", "announce", "evict", "close", "rest", "rest until", "closed", "a new round"),
-    *("a failure counted", "announced", "formed full", "formed again", "formed at the last call"),
+    *(
+        "a failure counted",
+        "announced",
+        "leaving announced",
+        "formed full",
+        "formed again",
+        "formed at the last call",
+    ),
     *("succeeded", "failed"),
 )
 

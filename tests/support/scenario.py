@@ -9,6 +9,7 @@ followed, one a line, in order; an empty line ends it. Lines that begin with ``#
 ``tick 1.5s``                                       time goes by, timer by timer
 ``fail a [exit=3] [final]``, ``succeed a``          what happens to a's workers
 ``leave a``, ``close a``                            its agent is asked to leave, or to close the job
+``drain a``                                         it is asked to leave when its workers have saved
 ``crash a``, ``pause a``, ``resume a``              what happens to its agent
 ``cut a``, ``heal a``                               what happens to its network
 ``lose a``                                          a's next request gets no answer
@@ -172,6 +173,7 @@ _OF_ETCD: dict[str, Callable[[World], None]] = {
 _VERBS: dict[str, Callable[[World, SimulatedNode], None]] = {
     "crash": lambda _, node: node.crash(),
     "leave": lambda _, node: node.leave(),
+    "drain": lambda _, node: node.drain(),
     "succeed": lambda _, node: node.succeed(),
     "close": lambda _, node: node.close("a caller closed it"),
     "delete": lambda world, node: world.etcd.delete(NODES + node.node_id, "by an operator"),

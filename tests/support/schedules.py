@@ -119,6 +119,7 @@ class Schedule:
             (self._restart, 2),
             (self._replace, 1.5),
             (self._leave, 2),
+            (self._drain, 2),
             (self._pause, 2),
             (self._cut, 2),
             (self._revoke, 2),
@@ -171,6 +172,12 @@ class Schedule:
         if node is not None:
             self.world.say(f"{node.node_id}: is asked to leave")
             node.leave()
+
+    def _drain(self) -> None:
+        node = self._pick(lambda n: n.running)
+        if node is not None:
+            self.world.say(f"{node.node_id}: is asked to leave once its workers have saved")
+            node.drain()
 
     def _pause(self) -> None:
         """Pauses a running node, or lets a paused one go on."""

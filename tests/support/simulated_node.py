@@ -23,6 +23,9 @@ from support.simulated_network import Network, SimulatedInbox
 GOODBYE = 5.0
 """Seconds for which an agent that goes waits for its goodbye to be heard."""
 
+SAVING = 10.0
+"""Seconds for which an agent that will go waits for its workers to save."""
+
 _REQUESTS_AT_ONCE = 100
 """More commits than this in one turn are a loop that never ends."""
 
@@ -96,6 +99,7 @@ class SimulatedNode:
         self._world: Round | None = None
         self._how = ""
         self._goes_by = 0.0
+        self._saved_by: float | None = None
         self._join()
 
     # -- what the world can do with it ------------------------------------------------------------
@@ -138,7 +142,7 @@ class SimulatedNode:
         """When something becomes due on this node even if nothing happens."""
         if not self.awake:
             return []
-        going = self._goes_by if self.phase is Phase.LEAVING else None
+        going = self._goes_by if self.phase is Phase.LEAVING else self._saved_by
         shell = None if self.shell.situation.gone else self.shell.due
         return [t for t in (shell, going, self.backend.lease_ends) if t is not None]
 
@@ -181,6 +185,8 @@ class SimulatedNode:
             return self._take_leave(now)
         if now.verdict.standing not in _WORLDLY:
             self._go(_ENDINGS[now.verdict.standing])
+        elif self._saved_by is not None and self._has_saved(now):
+            self._go("left")
         elif self.phase is Phase.JOINING:
             return self._look_for_world(now)
         elif self.phase is Phase.STOPPING:
@@ -190,6 +196,8 @@ class SimulatedNode:
             self._regroup(now.verdict.why)
         elif self.phase is Phase.RUNNING and now.nodes_waiting > 0:
             self._regroup("nodes wait")
+        elif self.phase is Phase.RUNNING and now.nodes_leaving > 0 and self._saved_by is None:
+            self._regroup("a node leaves")
         else:
             return False
         return True
@@ -240,6 +248,17 @@ class SimulatedNode:
     def succeed(self) -> None:
         self.phase, self.succeeded = Phase.DONE, self.workers
         self.shell.post(lambda protocol: protocol.succeed())
+
+    def drain(self) -> None:
+        """It will leave when its workers, and those of the others, have saved."""
+        if self.phase is not Phase.LEAVING and self._saved_by is None:
+            self._saved_by = self.network.clock() + SAVING
+            self.shell.post(lambda protocol: protocol.drain("it was asked to"))
+
+    def _has_saved(self, now: Situation) -> bool:
+        """The workers save as soon as the others are told, too; or there are none, or time is over."""
+        others = now.nodes_leaving > 0 or now.verdict.standing is Standing.SUPERSEDED
+        return others or self.phase is not Phase.RUNNING or self.network.clock() >= (self._saved_by or 0.0)
 
     def leave(self) -> None:
         if self.phase is not Phase.LEAVING:

@@ -31,6 +31,7 @@ def describe(record: Record) -> str:
         text = f"{record.want.value} round {record.round}"
         if record.rank is not None:
             text += f" rank {record.rank}"
+        text += " draining" if record.draining else ""
         if record.failure is not None:
             final = ", final" if record.failure.final else ""
             text += f" (exit {record.failure.exit_code} in round {record.failure.round}{final})"
@@ -39,6 +40,7 @@ def describe(record: Record) -> str:
         names = " ".join(member.node_id for member in record.world)
         text = f"{record.round} {record.phase.value} [{names}]"
         text += f" waiting={record.nodes_waiting}" if record.nodes_waiting else ""
+        text += f" leaving={record.nodes_leaving}" if record.nodes_leaving else ""
         text += f" failures={record.failures}" if record.failures else ""
         text += f" incarnation={record.incarnation}" if record.incarnation > 1 else ""
         return f"{text}: {record.cause}"

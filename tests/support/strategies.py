@@ -77,6 +77,7 @@ def rounds(draw: st.DrawFn, rules: Rules, *, same_bounds: bool = True) -> Round:
         max_nodes=rules.max_nodes if same_bounds else rules.max_nodes + 1,
         world=tuple(member_of(node(i)) for i in ids[:size]),
         nodes_waiting=draw(st.sampled_from((0, 0, 0, 1, 2))) if phase is Phase.FORMED else 0,
+        nodes_leaving=draw(st.sampled_from((0, 0, 0, 1))) if phase is Phase.FORMED else 0,
         failures=draw(st.integers(0, 2)),
         cause="so",
     )
@@ -116,7 +117,8 @@ def node_records(draw: st.DrawFn, node_id: str, committed: Round | None) -> Node
     if want in (Want.JOINING, Want.STOPPING) and draw(st.integers(0, 2)) == 0:
         failure = draw(failures())
     name = draw(st.sampled_from((node_id,) * 12 + IDS))
-    return node(node_id, want, said, failure=failure, name=name)
+    record = node(node_id, want, said, failure=failure, name=name)
+    return replace(record, draining=want is Want.ACTIVE and draw(st.integers(0, 3)) == 0)
 
 
 @st.composite

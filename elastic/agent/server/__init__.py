@@ -4,12 +4,14 @@
 """
 
 from .api import ElasticAgent, SimpleElasticAgent
+from .instruments import Instrument
 from .local_elastic_agent import LocalElasticAgent
 from .restarts import RestartPolicy
 from .spec import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 
 __all__ = [
     "ElasticAgent",
+    "Instrument",
     "LocalElasticAgent",
     "RestartPolicy",
     "RunResult",

@@ -8,6 +8,8 @@ what a person needs at the end of a job.
 from __future__ import annotations
 
 import socket
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from elastic.multiprocessing import ProcessFailure, exit_code_for
@@ -15,7 +17,7 @@ from elastic.multiprocessing.errors.failures import sort_by_cause
 from elastic.rendezvous import Failure, Terminal
 
 from .restarts import RestartPolicy, Streak
-from .spec import RunResult, WorkerState
+from .spec import RunResult, WorkerGroup, WorkerState
 
 MOST_BYTES = 4096
 """Of each text that is told to the other nodes."""
@@ -23,17 +25,23 @@ MOST_BYTES = 4096
 MOST_HEADLINE = 200
 """Characters of the exception in the sentence that every node logs."""
 
+STUCK = 124
+"""The exit code of a worker that runs and counts as failed: what timeout(1) uses."""
+
 _FIRST_OF_ALL = float("-inf")  # what the leader found to be first comes before all that was observed here
 
 
 def describe(rank: int, failure: ProcessFailure, *, hostname: str) -> str:
     """One sentence on which worker failed, and how."""
+    worker = f"worker {rank} (local rank {failure.local_rank} on {hostname})"
     if not failure.pid:
         return failure.message
+    if failure.exitcode == STUCK and not failure.error_file_data:
+        return f"{worker} counts as failed: {failure.message}"
     how = f"exit code {failure.exitcode}"
     if failure.exitcode < 0:
         how = f"signal {-failure.exitcode} ({failure.signal_name()})"
-    sentence = f"worker {rank} (local rank {failure.local_rank} on {hostname}) failed with {how}"
+    sentence = f"{worker} failed with {how}"
     exception = failure.exception()
     if len(exception) > MOST_HEADLINE:
         exception = exception[: MOST_HEADLINE - 3] + "..."
@@ -89,6 +97,29 @@ def _cut(text: str) -> str:
         _, newline, rest = data.partition(b"\n")
         data = rest if newline and rest else data
     return data.decode("utf-8", "ignore")
+
+
+def failure_to_start(error: OSError, *, rank: int) -> dict[int, ProcessFailure]:
+    """Workers that cannot be started: as one that failed, with the code that a shell would give it."""
+    code = 127 if isinstance(error, FileNotFoundError) else 126
+    message = f"the workers cannot be started: {error}"
+    return {rank: ProcessFailure(local_rank=0, pid=0, exitcode=code, message=message)}
+
+
+def stuck(group: WorkerGroup, reasons: Mapping[int, str]) -> dict[int, ProcessFailure]:
+    """Workers that run, and count as failed for the given reasons (by local rank), by global rank."""
+    now = time.monotonic()
+    return {
+        worker.global_rank: ProcessFailure(
+            local_rank=worker.local_rank,
+            pid=worker.id or 0,
+            exitcode=STUCK,
+            message=reasons[worker.local_rank],
+            observed=now,
+        )
+        for worker in group.workers
+        if worker.local_rank in reasons
+    }
 
 
 class FailureLog:

@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from string import Template
-from typing import Any
 
 from elastic.multiprocessing import (
     DefaultLogsSpecs,
@@ -18,8 +17,10 @@ from elastic.multiprocessing import (
     start_processes,
 )
 from elastic.multiprocessing.errors.oom import oom_hint, oom_kills
+from elastic.utils import macros
 
 from .api import DEFAULT_NEWS, DEFAULT_SIGNALS, SimpleElasticAgent
+from .instruments import Instrument
 from .restarts import RestartPolicy
 from .spec import RunResult, WorkerGroup, WorkerSpec, WorkerState
 
@@ -30,8 +31,8 @@ class LocalElasticAgent(SimpleElasticAgent):
     `logs_specs` decides where their output goes (default: nowhere but the console) and
     `log_line_prefix_template` what each line there begins with: a `string.Template` with `role_name`,
     `rank`, `local_rank`, `node_rank`, `round` and `hostname`. `start_method` is for functions. `numa_options`
-    and `dump_stacks` are those of `start_processes`. Wherever an argument of the spec is a text that holds
-    `${local_rank}`, each worker gets its own.
+    and `dump_stacks` are those of `start_processes`. In every argument of the spec that is a text, the
+    macros (:class:`elastic.utils.macros`, such as `${local_rank}`) stand for each worker's own values.
     `worker_env` adds to the environment of the worker with a local rank. The rest is as in
     `SimpleElasticAgent`.
     """
@@ -55,6 +56,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         notice_timeout: float = 0,
         notice_signal: int = 0,
         restarts: RestartPolicy | None = None,
+        instruments: Iterable[Instrument] = (),
     ) -> None:
         super().__init__(
             spec,
@@ -65,6 +67,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             notice_timeout=notice_timeout,
             notice_signal=notice_signal,
             restarts=restarts,
+            instruments=instruments,
         )
         self._logs_specs = DefaultLogsSpecs() if logs_specs is None else logs_specs
         self._start_method = start_method
@@ -87,7 +90,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._context = start_processes(
             spec.role,
             entrypoint,
-            {rank: _with_local_rank(spec.args, rank) for rank in environments},
+            {rank: macros.substitute(spec.args, environ=env) for rank, env in environments.items()},
             environments,
             self._logs_specs,
             self._prefixes(group),
@@ -161,13 +164,6 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _workers_wakeup(self, group: WorkerGroup) -> float | None:  # noqa: ARG002
         return None if self._context is None or self._context.stopped else self._context.next_wakeup()
-
-
-def _with_local_rank(args: Sequence[Any], local_rank: int) -> tuple[Any, ...]:
-    # Not by string.Template, which would also change every other dollar of the user's.
-    return tuple(
-        arg.replace("${local_rank}", str(local_rank)) if isinstance(arg, str) else arg for arg in args
-    )
 
 
 def _by_global_rank(result: RunProcsResult, ranks: Mapping[int, int]) -> RunResult:

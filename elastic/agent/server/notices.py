@@ -92,3 +92,44 @@ class NoticeBoard:
     def _told(self) -> list[int]:
         mark = f"{self._round}-"
         return [int(p.name.removeprefix(mark)) for p in self._directory.iterdir() if p.name.startswith(mark)]
+
+
+class Notices:
+    """The notices of an agent to its workers, on a board that is made when it is first needed.
+
+    `timeout` is for how many seconds workers may save; 0: no notice is ever given, and there is no board.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.are_given = timeout > 0
+        self._board: NoticeBoard | None = None
+
+    def begin(self, round_number: int) -> None:
+        """New workers are about to be started. Raises OSError where the board cannot be made."""
+        if self.are_given:
+            self._board = self._board or NoticeBoard()
+            self._board.begin(round_number)
+
+    def environment(self, local_rank: int) -> dict[str, str]:
+        """The variables by which a worker finds the board."""
+        return {} if self._board is None else self._board.environment(local_rank)
+
+    def give(self, local_ranks: Iterable[int], *, reason: str, deadline: float) -> None:
+        """See `NoticeBoard.post`."""
+        self._there.post(local_ranks, reason=reason, deadline=deadline)
+
+    def acknowledged(self) -> frozenset[int]:
+        return self._there.acknowledged()
+
+    def fileno(self) -> int:
+        return self._there.fileno()
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+
+    @property
+    def _there(self) -> NoticeBoard:
+        if self._board is None:
+            raise AssertionError("begin() comes first, and only where notices are given")
+        return self._board

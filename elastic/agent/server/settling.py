@@ -1,11 +1,13 @@
-"""Settles a worker group into a world: its ranks and its master, from what the rendezvous found."""
+"""Settles a worker group into a world: its ranks, its master and its workers' environments."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 
 from elastic.rendezvous import RendezvousInfo
 
+from .environment import JobFacts, worker_environment
 from .ranks import WorkerRanks, worker_ranks
 from .spec import Worker, WorkerGroup
 
@@ -43,3 +45,33 @@ def settle(group: WorkerGroup, info: RendezvousInfo) -> tuple[WorkerRanks, ...]:
         group.master_port,
     )
     return ranks
+
+
+def environments(
+    group: WorkerGroup,
+    info: RendezvousInfo,
+    *,
+    ranks: Iterable[WorkerRanks],
+    shutdown_timeout: float,
+    node_failures: int,
+    inherited: Mapping[str, str],
+) -> dict[int, dict[str, str]]:
+    """What each worker's environment has, in a world that the group was settled into, by local rank."""
+    spec = group.spec
+    facts = JobFacts(
+        run_id=spec.rdzv_handler.get_run_id(),
+        round=info.round,
+        node_id=spec.rdzv_handler.node_id,
+        node_rank=info.rank,
+        node_count=info.world_size,
+        local_world_size=spec.local_world_size,
+        role=spec.role,
+        master_addr=group.master_addr or "",
+        master_port=group.master_port or 0,
+        failures=info.failures,
+        max_restarts=spec.max_restarts,
+        uses_agent_store=spec.rdzv_handler.use_agent_store,
+        shutdown_timeout=shutdown_timeout,
+        node_failures=node_failures,
+    )
+    return {r.local_rank: worker_environment(facts, r, inherited) for r in ranks}

@@ -104,6 +104,11 @@ class Orders:
             self._stops += 1
             self._bell.ring()
 
+    def ring(self) -> None:
+        """Wake the loop, if it is not over."""
+        with self._lock:
+            self._bell.ring()
+
     @property
     def count(self) -> int:
         return len(self.signals.received) + self._stops

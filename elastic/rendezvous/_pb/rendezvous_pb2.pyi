@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Node(_message.Message):
-    __slots__ = ("schema", "node_id", "want", "round", "rank", "name", "address", "hostname", "pid", "local_world_size", "role", "master_port", "labels", "cause", "failure", "written_at")
+    __slots__ = ("schema", "node_id", "want", "round", "rank", "name", "address", "hostname", "pid", "local_world_size", "role", "master_port", "labels", "cause", "failure", "written_at", "draining")
     class Want(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[Node.Want]
@@ -49,6 +49,7 @@ class Node(_message.Message):
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_AT_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     schema: int
     node_id: str
     want: Node.Want
@@ -65,7 +66,8 @@ class Node(_message.Message):
     cause: str
     failure: Failure
     written_at: str
-    def __init__(self, schema: _Optional[int] = ..., node_id: _Optional[str] = ..., want: _Optional[_Union[Node.Want, str]] = ..., round: _Optional[int] = ..., rank: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., hostname: _Optional[str] = ..., pid: _Optional[int] = ..., local_world_size: _Optional[int] = ..., role: _Optional[str] = ..., master_port: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., cause: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., written_at: _Optional[str] = ...) -> None: ...
+    draining: bool
+    def __init__(self, schema: _Optional[int] = ..., node_id: _Optional[str] = ..., want: _Optional[_Union[Node.Want, str]] = ..., round: _Optional[int] = ..., rank: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., hostname: _Optional[str] = ..., pid: _Optional[int] = ..., local_world_size: _Optional[int] = ..., role: _Optional[str] = ..., master_port: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., cause: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., written_at: _Optional[str] = ..., draining: bool = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("round", "rank", "local_rank", "exit_code", "message", "final", "hostname", "pid", "signal", "error", "traceback", "stderr", "hint", "log", "error_file", "time")
@@ -104,7 +106,7 @@ class Failure(_message.Message):
     def __init__(self, round: _Optional[int] = ..., rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., final: bool = ..., hostname: _Optional[str] = ..., pid: _Optional[int] = ..., signal: _Optional[int] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ..., stderr: _Optional[str] = ..., hint: _Optional[str] = ..., log: _Optional[str] = ..., error_file: _Optional[str] = ..., time: _Optional[int] = ...) -> None: ...
 
 class Round(_message.Message):
-    __slots__ = ("schema", "incarnation", "round", "phase", "world", "master_addr", "master_port", "nodes_waiting", "departed", "failures", "cause", "min_nodes", "max_nodes", "written_at")
+    __slots__ = ("schema", "incarnation", "round", "phase", "world", "master_addr", "master_port", "nodes_waiting", "departed", "failures", "cause", "min_nodes", "max_nodes", "written_at", "nodes_leaving")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[Round.Phase]
@@ -127,6 +129,7 @@ class Round(_message.Message):
     MIN_NODES_FIELD_NUMBER: _ClassVar[int]
     MAX_NODES_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_AT_FIELD_NUMBER: _ClassVar[int]
+    NODES_LEAVING_FIELD_NUMBER: _ClassVar[int]
     schema: int
     incarnation: int
     round: int
@@ -141,7 +144,8 @@ class Round(_message.Message):
     min_nodes: int
     max_nodes: int
     written_at: str
-    def __init__(self, schema: _Optional[int] = ..., incarnation: _Optional[int] = ..., round: _Optional[int] = ..., phase: _Optional[_Union[Round.Phase, str]] = ..., world: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., nodes_waiting: _Optional[int] = ..., departed: _Optional[int] = ..., failures: _Optional[int] = ..., cause: _Optional[str] = ..., min_nodes: _Optional[int] = ..., max_nodes: _Optional[int] = ..., written_at: _Optional[str] = ...) -> None: ...
+    nodes_leaving: int
+    def __init__(self, schema: _Optional[int] = ..., incarnation: _Optional[int] = ..., round: _Optional[int] = ..., phase: _Optional[_Union[Round.Phase, str]] = ..., world: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., nodes_waiting: _Optional[int] = ..., departed: _Optional[int] = ..., failures: _Optional[int] = ..., cause: _Optional[str] = ..., min_nodes: _Optional[int] = ..., max_nodes: _Optional[int] = ..., written_at: _Optional[str] = ..., nodes_leaving: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("node_id", "name", "address", "hostname", "local_world_size", "role")

@@ -163,6 +163,7 @@ class _Lead:
             master_addr=first.address,
             master_port=first.master_port,
             nodes_waiting=0,
+            nodes_leaving=0,
             failures=committed.failures + (1 if counted else 0),
             # Workers that lost a peer may have been heard of before their peer was missed.
             cause=self._departure(committed) or committed.cause,
@@ -222,11 +223,13 @@ class _Lead:
     def _announce(self, committed: Round) -> Action | None:
         room = max(0, self.rules.max_nodes - len(committed.world))
         count = 0 if self.memory.done else min(len(self.memory.waiting), room)
-        if count == committed.nodes_waiting:
-            return None
         if count > committed.nodes_waiting and count < room and self.now < self._settled():
+            count = committed.nodes_waiting
+        leaving = sum(1 for member in committed.world if self._drains(member.node_id))
+        if (count, leaving) == (committed.nodes_waiting, committed.nodes_leaving):
             return None
-        return self._write_round(replace(committed, nodes_waiting=count), step="announce")
+        announced = replace(committed, nodes_waiting=count, nodes_leaving=leaving)
+        return self._write_round(announced, step="announce")
 
     # -- shared -----------------------------------------------------------------------------------
 
@@ -240,6 +243,10 @@ class _Lead:
             return False
         since = self.memory.missing_since.get(node_id)
         return since is None or self.now < since + self.rules.rejoin_grace
+
+    def _drains(self, node_id: str) -> bool:
+        seen = self.view.node(node_id)
+        return seen is not None and seen.record.draining
 
     def _how_gone(self, member: Member) -> str:
         if member.node_id not in self.memory.left:

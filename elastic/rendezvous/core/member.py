@@ -30,7 +30,8 @@ class Stance(enum.Enum):
 class Self:
     """This node: its record less what changes, its stance, and the last round whose workers it ran.
 
-    ``world`` is the formed round of the workers that it runs now, if it runs any.
+    ``world`` is the formed round of the workers that it runs now, if it runs any. ``draining``: it will leave
+    as soon as these have saved.
     """
 
     template: Node
@@ -39,6 +40,7 @@ class Self:
     world: Round | None = None
     cause: str = ""
     failure: Failure | None = None
+    draining: bool = False
 
 
 class Standing(enum.Enum):
@@ -62,7 +64,7 @@ def desired(me: Self, view: View) -> Node | None:
     """The record that this node should have; None for none."""
     seen = view.round
     committed = None if seen is None else seen.record
-    base = replace(me.template, cause=me.cause, failure=me.failure)
+    base = replace(me.template, cause=me.cause, failure=me.failure, draining=me.draining)
     if me.stance is Stance.ABSENT:
         return None
     if me.stance is Stance.LEAVING:

@@ -154,6 +154,10 @@ class Protocol:
         """All workers have succeeded."""
         self._take(replace(self.me, stance=Stance.DONE))
 
+    def drain(self, cause: str) -> None:
+        """This node will leave as soon as its workers have saved; the others are told, so theirs do too."""
+        self._take(replace(self.me, draining=True, cause=cause))
+
     def leave(self, cause: str) -> None:
         self.me = replace(self.me, stance=Stance.LEAVING, cause=cause)
 

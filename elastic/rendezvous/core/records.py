@@ -82,6 +82,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     cause: str = ""
     failure: Failure | None = None
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +110,7 @@ class Round:
     master_addr: str = ""
     master_port: int = 0
     nodes_waiting: int = 0
+    nodes_leaving: int = 0
     departed: int = 0
     failures: int = 0
     cause: str = ""

@@ -1,7 +1,8 @@
-"""Notice before a newcomer is let in: a job that acknowledges it loses no step."""
+"""Notice before a newcomer is let in, or a node drained: a job that acknowledges it loses no step."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -45,7 +46,7 @@ def test_no_step_is_lost_over_five_scale_ups(etcd: EtcdServer, tmp_path: Path, s
             agents.append(start(f"n{size}"))
             number = max(agent.wait_for_world(size, after_round=number) for agent in agents)
         for agent in agents:
-            agent.send(15)
+            agent.send(signal.SIGTERM)
         for agent in agents:
             assert agent.wait() == 143
 
@@ -56,6 +57,46 @@ def test_no_step_is_lost_over_five_scale_ups(etcd: EtcdServer, tmp_path: Path, s
         for before, after in pairwise(spans):
             assert min(after) == max(before) + 1, "it went on where it was"
         assert job.record("round")["failures"] == 0
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_no_step_is_lost_when_a_node_is_drained(etcd: EtcdServer, tmp_path: Path, script: str) -> None:
+    with Job(etcd.endpoint, tmp_path, nodes="2:3", ttl=20) as job:
+        agents = [
+            job.start(
+                name,
+                str(ROOT / "deploy" / "examples" / script),
+                "--steps=1000000",
+                "--step-seconds=0.02",
+                "--checkpoint-every=1000000",
+                f"--checkpoint-dir={tmp_path / 'checkpoints'}",
+                flags=("--max-restarts=0", "--notice-timeout=60", "--shutdown-timeout=20"),
+            )
+            for name in ("n1", "n2", "n3")
+        ]
+        number = max(agent.wait_for_world(3) for agent in agents)
+        agents[0].wait_until(steps_of(number), "training goes on")
+        agents[0].send(signal.SIGTERM)  # the node of rank 0, or another one
+        assert agents[0].wait() == 143
+        stayed = agents[1:]
+        later = max(agent.wait_for_world(2, after_round=number) for agent in stayed)
+        stayed[0].wait_until(steps_of(later), "training goes on")
+        places = [place for agent in agents for place in agent.places()]
+        last = max(place["step"] for place in places if place["round"] == number)
+        assert min(place["step"] for place in places if place["round"] == later) == last + 1
+        assert all("1 leaving: workers have 60 s to save" in agent.text for agent in stayed)
+        assert job.record("round")["failures"] == 0
+
+
+def test_a_second_order_does_not_wait_for_workers_to_save(etcd: EtcdServer, tmp_path: Path) -> None:
+    with Job(etcd.endpoint, tmp_path, nodes="1:1") as job:
+        agent = job.start("a", job.script(SLEEPER), str(job.stop_file), flags=("--notice-timeout=300",))
+        agent.wait_for_world(1)
+        agent.send(signal.SIGTERM)
+        agent.wait_until(lambda agent: "workers have 300 s to save" in agent.text, "the notice")
+        agent.send(signal.SIGTERM)
+        assert agent.wait() == 143
 
 
 def test_who_never_answers_is_stopped_at_the_deadline(etcd: EtcdServer, tmp_path: Path) -> None:

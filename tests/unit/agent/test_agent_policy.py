@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -15,23 +15,24 @@ SCENES = [
     Scene(
         phase=phase,
         workers=workers,
-        status=RendezvousStatus(standing=standing, reason="why", nodes_waiting=waiting),
-        ordered_out=ordered,
+        status=RendezvousStatus(
+            standing=standing, reason="why", nodes_waiting=waiting, nodes_leaving=leaving
+        ),
+        orders=orders,
         failures=failures,
         max_restarts=1,
         shares_failures=shares,
         # A scene has a use for these in one phase only, so they need not vary together.
-        waited_enough=enough,
-        ready_to_stop=enough,
+        is_overdue=enough,
         gives_notice=notice,
         acknowledged=notice,
     )
-    for phase, workers, standing, waiting, ordered, failures, shares, enough, notice in itertools.product(
-        Phase,
+    for phase, workers, standing, (waiting, leaving), orders, failures, shares, enough, notice in product(
+        (Phase.RUNNING, Phase.NOTICE, Phase.BARRIER),
         WorkerState,
         Standing,
-        (0, 2),
-        (False, True),
+        ((0, 0), (2, 0), (0, 1)),
+        (0, 1, 2),
         (0, 1, 2),
         (False, True),
         (False, True),
@@ -46,13 +47,17 @@ def expected(scene: Scene) -> Move:
     running = scene.phase is not Phase.BARRIER
     noticed = scene.phase is Phase.NOTICE
     answered = noticed and scene.acknowledged
+    well = scene.workers is WorkerState.HEALTHY and standing is Standing.CURRENT
+    drains = running and well and scene.orders == 1 and scene.gives_notice
     rows = [
-        (scene.ordered_out, Move.LEAVE),
+        (drains and not noticed, Move.DRAIN),
+        (drains and not scene.is_overdue, Move.STAY),
+        (scene.orders > 0, Move.LEAVE),
         (standing is Standing.CLOSED, Move.END),
         (standing is Standing.EVICTED, Move.END),
         (standing is Standing.LOST, Move.END),
         (not running and standing is Standing.SUPERSEDED, Move.REGROUP),
-        (not running and scene.waited_enough, Move.FINISH),
+        (not running and scene.is_overdue, Move.FINISH),
         (not running, Move.STAY),
         (
             scene.workers is WorkerState.FAILED
@@ -64,16 +69,17 @@ def expected(scene: Scene) -> Move:
         (scene.workers is WorkerState.FAILED and not answered, Move.RETRY),
         (standing is Standing.SUPERSEDED, Move.REGROUP),
         (scene.workers is WorkerState.SUCCEEDED and not answered, Move.SUCCEED),
-        (noticed, Move.REGROUP if scene.ready_to_stop else Move.STAY),
+        (noticed, Move.REGROUP if scene.is_overdue else Move.STAY),
         (scene.status.nodes_waiting > 0 and scene.gives_notice, Move.NOTIFY),
         (scene.status.nodes_waiting > 0, Move.REGROUP),
+        (scene.status.nodes_leaving > 0 and scene.gives_notice, Move.NOTIFY),
         (True, Move.STAY),
     ]
     return next(move for fits, move in rows if fits)
 
 
 def test_every_scene() -> None:
-    assert len(SCENES) == 3 * 7 * 5 * 2 * 2 * 3 * 2 * 2 * 2
+    assert len(SCENES) == 3 * 7 * 5 * 3 * 3 * 3 * 2 * 2 * 2
     wrong = [(scene, decide(scene)) for scene in SCENES if decide(scene).move is not expected(scene)]
     assert wrong == []
 
@@ -126,7 +132,7 @@ def test_a_decision_says_how_many_wait() -> None:
         (with_status(connected=False), Move.STAY),
         (replace(HEALTHY, workers=WorkerState.UNHEALTHY), Move.STAY),
         # Who waited may be gone again: a worker that has acknowledged waits to be stopped all the same.
-        (replace(HEALTHY, phase=Phase.NOTICE, acknowledged=True, ready_to_stop=True), Move.REGROUP),
+        (replace(HEALTHY, phase=Phase.NOTICE, acknowledged=True, all_acknowledged=True), Move.REGROUP),
         # Peers that have been stopped already make a worker fail that has saved: no failure.
         (
             replace(
@@ -134,11 +140,20 @@ def test_a_decision_says_how_many_wait() -> None:
                 phase=Phase.NOTICE,
                 workers=WorkerState.FAILED,
                 acknowledged=True,
-                ready_to_stop=True,
+                all_acknowledged=True,
             ),
             Move.REGROUP,
         ),
         (replace(HEALTHY, phase=Phase.NOTICE, workers=WorkerState.FAILED), Move.RETRY),
+        # Workers that save are not waited for any longer when the order is repeated, or all have saved.
+        (replace(HEALTHY, phase=Phase.NOTICE, orders=1, gives_notice=True), Move.STAY),
+        (replace(HEALTHY, phase=Phase.NOTICE, orders=2, gives_notice=True), Move.LEAVE),
+        (
+            replace(HEALTHY, phase=Phase.NOTICE, orders=1, gives_notice=True, all_acknowledged=True),
+            Move.LEAVE,
+        ),
+        # Whoever gives no notice takes none: the departure itself comes soon enough.
+        (with_status(nodes_leaving=1), Move.STAY),
     ],
 )
 def test_what_comes_first(scene: Scene, move: Move) -> None:

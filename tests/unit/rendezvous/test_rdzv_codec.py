@@ -95,6 +95,7 @@ def rounds(draw: st.DrawFn) -> Round:
         master_addr=draw(text),
         master_port=draw(u32),
         nodes_waiting=draw(u32),
+        nodes_leaving=draw(u32),
         departed=draw(u32),
         failures=draw(u32),
         cause=draw(text),
@@ -187,6 +188,7 @@ def test_fields_are_in_the_order_of_the_schema() -> None:
         "labels",
         "cause",
         "writtenAt",
+        "draining",
     ]
     assert list(json.loads(encode(ROUND, written_at=STAMP)))[:5] == [
         "schema",
