@@ -51,10 +51,14 @@ def report(view: View, *, min_nodes: int, max_nodes: int) -> Report:
     if view.closed is not None:
         terminal = view.closed.record
         why = f"the job has ended ({terminal.outcome.value.lower()}): {terminal.reason}"
-    elif not open_now:
-        why = f"round {number} runs with {0 if seen is None else len(seen.record.world)} nodes"
+    elif not nodes:
+        why = "no agent is here" if seen is None else f"no agent is left; the last round was {number}"
+    elif seen is not None and seen.record.formed:
+        why = f"round {number} runs with {len(seen.record.world)} nodes"
+        leaving = _names(n for n in nodes if n.draining)
+        why += f"; to leave once workers have saved: {', '.join(leaving)}" if leaving else ""
     elif view.leader is None:
-        why = "no node leads: none has joined, or the last leader's lease has just ended"
+        why = "no node leads: the last leader's lease has just ended"
     elif stopping or (running and joined):
         slow = ", ".join(stopping or running)
         why = f"round {number} waits for {slow} to stop the workers of the round before"
