@@ -77,7 +77,7 @@ def rounds(draw: st.DrawFn, rules: Rules, *, same_bounds: bool = True) -> Round:
         max_nodes=rules.max_nodes if same_bounds else rules.max_nodes + 1,
         world=tuple(member_of(node(i)) for i in ids[:size]),
         nodes_waiting=draw(st.sampled_from((0, 0, 0, 1, 2))) if phase is Phase.FORMED else 0,
-        nodes_leaving=draw(st.sampled_from((0, 0, 0, 1))) if phase is Phase.FORMED else 0,
+        nodes_leaving=draw(st.sampled_from((0, 0, 1))) if phase is Phase.FORMED else 0,
         failures=draw(st.integers(0, 2)),
         cause="so",
     )
@@ -108,7 +108,7 @@ def node_records(draw: st.DrawFn, node_id: str, committed: Round | None) -> Node
             [(Want.ACTIVE, number - 1), (Want.STOPPING, number), (Want.DONE, number - 1)] if member else []
         )
     elif member:
-        usual = [(Want.ACTIVE, number)] * 2 + [(Want.DONE, number)] * 2 + [(Want.STOPPING, number + 1)]
+        usual = [(Want.ACTIVE, number)] * 3 + [(Want.DONE, number)] * 2 + [(Want.STOPPING, number + 1)] * 2
     else:
         usual = [(Want.SPARE if committed.full else Want.WAITING, number)]
     odd = [(want, number + step) for want in Want for step in (-1, 0, 1)]

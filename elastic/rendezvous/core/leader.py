@@ -19,7 +19,8 @@ The rules, in the order in which they are tried:
 
    a. All members that live are done: the job has succeeded.
    b. A member wants another round, leaves, or is gone for longer than the grace: open the next.
-   c. Tell the world how many nodes wait, arrivals of a moment at once, unless members are done.
+   c. Tell the world how many nodes wait, arrivals of a moment at once, unless members are done; and how many
+      of its members will leave.
 
 A failure is not counted at once since a worker that loses its peers fails as well: whether a
 failure is a cause or an effect is known only when every other member has been heard of.
@@ -32,12 +33,15 @@ from dataclasses import dataclass, replace
 from .actions import Absent, Action, Commit, Delete, Guard, Keep, Put, Rest, SameCreation, Unchanged
 from .formation import assemble, joined_nodes
 from .memory import Memory
-from .records import Failure, Member, Node, Outcome, Phase, Round, Terminal, Want
+from .records import Failure, Member, Node, Outcome, Phase, Round, Terminal, Trigger, Want
 from .rules import Rules
 from .view import CLOSED, LEADER, ROUND, STORE, View, history_key, node_key, store_prefix
 
 _LONGEST_SETTLE = 5
 """Nodes that keep coming (one that crashes at its start, say) hold up the others for so many settle times."""
+
+
+_GONE = {Trigger.LOST: "was lost", Trigger.LEFT: "left", Trigger.REPLACED: "was replaced"}
 
 
 def decide(
@@ -79,7 +83,8 @@ class _Lead:
                 phase=Phase.OPEN,
                 min_nodes=self.rules.min_nodes,
                 max_nodes=self.rules.max_nodes,
-                cause="the first round" if later == 1 else "etcd no longer knew the round",
+                cause="the first round" if later == 1 else f"{self.rules.place} no longer knew the round",
+                trigger=Trigger.START if later == 1 else Trigger.RECOVERY,
             ),
             step="open",
         )
@@ -102,7 +107,7 @@ class _Lead:
 
     def gathering(self, committed: Round) -> Action:
         if self._last_run() >= committed.round:
-            return self._open_next(committed, "etcd knew an older round than the nodes")
+            return self._open_next(committed, Trigger.RECOVERY, self._older_than_nodes)
         failure, unheard = self._first_failure(committed)
         if failure is not None and failure.final and not unheard:
             return self._finish(committed, Outcome.FAILED, failure.message, failure=failure)
@@ -113,9 +118,9 @@ class _Lead:
         if expected:
             return Rest(self._next_grace(committed.world))
         if committed.world and not survivors:
-            return self._open_next(committed, "no node of the world before is left")
+            return self._open_next(committed, Trigger.LOST, "no node of the world before is left")
         if (committed.min_nodes, committed.max_nodes) != (self.rules.min_nodes, self.rules.max_nodes):
-            return self._open_next(committed, "the run before had other bounds")
+            return self._open_next(committed, Trigger.RECOVERY, "the run before had other bounds")
         limit = self.rules.max_nodes
         if len(joined) < limit and any(
             s.record.want in (Want.WAITING, Want.SPARE) for s in self.view.nodes.values()
@@ -154,6 +159,8 @@ class _Lead:
         return (min(reports, key=lambda r: r[0])[1] if reports else None), unheard
 
     def _form(self, committed: Round, joined: list[Node], *, counted: bool) -> Action:
+        # Workers that lost a peer may have been heard of before their peer was missed.
+        trigger, cause = self._departure(committed) or (committed.trigger, committed.cause)
         world = assemble(committed.world, joined, limit=self.rules.max_nodes)
         first = next(node for node in joined if node.node_id == world[0].node_id)
         formed = replace(
@@ -165,8 +172,8 @@ class _Lead:
             nodes_waiting=0,
             nodes_leaving=0,
             failures=committed.failures + (1 if counted else 0),
-            # Workers that lost a peer may have been heard of before their peer was missed.
-            cause=self._departure(committed) or committed.cause,
+            cause=cause,
+            trigger=trigger,
         )
         n = formed.round
         forgotten: list[Put | Delete] = [Put(history_key(n), formed, Keep.RETENTION)]
@@ -181,7 +188,7 @@ class _Lead:
     def formed(self, committed: Round) -> Action:
         nodes = self.view.nodes
         if self._last_run() > committed.round:
-            return self._open_next(committed, "etcd knew an older round than the nodes")
+            return self._open_next(committed, Trigger.RECOVERY, self._older_than_nodes)
         alive = [m.node_id for m in committed.world if self._alive(m.node_id)]
         unfinished = [i for i in alive if i not in self.memory.done]
         if self.memory.done and not unfinished:
@@ -193,13 +200,14 @@ class _Lead:
                 if failure is not None and failure.final and len(committed.world) == 1:
                     # There is nobody else to be heard of.
                     return self._finish(committed, Outcome.FAILED, failure.message, failure=failure)
-                return self._open_next(committed, seen.record.cause or f"{member.name} starts anew")
+                cause = seen.record.cause or f"{member.name} starts anew"
+                return self._open_next(committed, _request(committed, failure), cause)
         departure = self._departure(committed)
         if departure:
-            return self._open_next(committed, departure)
+            return self._open_next(committed, *departure)
         return self._announce(committed) or Rest(self._next_wakeup(committed))
 
-    def _open_next(self, committed: Round, cause: str) -> Action:
+    def _open_next(self, committed: Round, trigger: Trigger, cause: str) -> Action:
         """Open the round after this one. Where none of its world lives, the run that formed it is dead."""
         survivors = tuple(m for m in committed.world if self._alive(m.node_id))
         departed = [m for m in committed.world if m not in survivors and m.node_id not in self.memory.done]
@@ -216,6 +224,7 @@ class _Lead:
                 departed=0 if dead else len(departed),
                 failures=0 if dead else committed.failures,
                 cause=cause,
+                trigger=trigger,
             ),
             step="open",
         )
@@ -248,20 +257,24 @@ class _Lead:
         seen = self.view.node(node_id)
         return seen is not None and seen.record.draining
 
-    def _how_gone(self, member: Member) -> str:
-        if member.node_id not in self.memory.left:
-            return "was lost"
-        replaced = any(
-            s.record.name == member.name for i, s in self.view.nodes.items() if i != member.node_id
-        )
-        return "was replaced" if replaced else "left"
+    @property
+    def _older_than_nodes(self) -> str:
+        return f"{self.rules.place} knew an older round than the nodes"
 
-    def _departure(self, committed: Round) -> str:
-        """Which member is gone that had not finished, and how, in words; "" for none."""
+    def _departure(self, committed: Round) -> tuple[Trigger, str] | None:
+        """Which member is gone that had not finished, and how; None for none."""
         for member in committed.world:
             if not self._alive(member.node_id) and member.node_id not in self.memory.done:
-                return f"{member.name} {self._how_gone(member)}"
-        return ""
+                trigger = self._how_gone(member)
+                return trigger, f"{member.name} {_GONE[trigger]}"
+        return None
+
+    def _how_gone(self, member: Member) -> Trigger:
+        if member.node_id not in self.memory.left:
+            return Trigger.LOST
+        nodes = self.view.nodes.items()
+        replaced = any(s.record.name == member.name for i, s in nodes if i != member.node_id)
+        return Trigger.REPLACED if replaced else Trigger.LEFT
 
     def _next_grace(self, world: tuple[Member, ...]) -> float | None:
         ends = [self.memory.missing_since[m.node_id] for m in world if m.node_id in self.memory.missing_since]
@@ -320,6 +333,15 @@ class _Lead:
         if guarded_by_round:
             guards.append(Absent(ROUND) if seen is None else Unchanged(ROUND, seen.mod_revision))
         return Commit(step=step, why=why, guards=tuple(guards), operations=operations)
+
+
+def _request(committed: Round, failure: Failure | None) -> Trigger:
+    """Why a member of a formed world asks for the next one."""
+    if failure is not None:
+        return Trigger.FAILURE
+    if committed.nodes_waiting:
+        return Trigger.ARRIVAL
+    return Trigger.LEFT if committed.nodes_leaving else Trigger.REQUEST
 
 
 def _last_round(node: Node) -> int:

@@ -124,7 +124,9 @@ def judge(me: Self, view: View) -> Verdict:
     if seen.record.round > me.round:
         return Verdict(Standing.SUPERSEDED, seen.record.cause)
     if me.world is not None and seen.record.formed and seen.record.world != me.world.world:
-        return Verdict(Standing.SUPERSEDED, "etcd lost its data, and other nodes have formed this round anew")
+        return Verdict(
+            Standing.SUPERSEDED, "the records were lost, and other nodes have formed this round anew"
+        )
     return Verdict(Standing.CURRENT)
 
 

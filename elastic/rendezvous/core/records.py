@@ -34,6 +34,20 @@ class Phase(enum.Enum):
     FORMED = "FORMED"
 
 
+class Trigger(enum.Enum):
+    """What kind of thing opened a round; see the schema."""
+
+    UNTOLD = "UNTOLD"
+    START = "START"
+    FAILURE = "FAILURE"
+    LOST = "LOST"
+    LEFT = "LEFT"
+    REPLACED = "REPLACED"
+    ARRIVAL = "ARRIVAL"
+    REQUEST = "REQUEST"
+    RECOVERY = "RECOVERY"
+
+
 class Outcome(enum.Enum):
     """How a job ended."""
 
@@ -114,6 +128,7 @@ class Round:
     departed: int = 0
     failures: int = 0
     cause: str = ""
+    trigger: Trigger = Trigger.UNTOLD
 
     def rank_of(self, node_id: str) -> int | None:
         """The node rank of a member of this world; None for a node outside it."""

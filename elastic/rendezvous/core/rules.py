@@ -17,6 +17,7 @@ class Rules:
     ``settle``: how long arrivals are gathered before the world is told that nodes wait.
     ``campaign_step``: how much later each rank tries to lead, so that few try at once.
     ``history``: how many formed rounds are kept for people to read.
+    ``place``: what causes call the place where the records are kept.
     """
 
     min_nodes: int
@@ -30,3 +31,4 @@ class Rules:
     campaign_limit: float = 1.0
     history: int = 64
     job_token: str = ""
+    place: str = "etcd"

@@ -24,6 +24,7 @@ from elastic.rendezvous.core.records import (
     Record,
     Round,
     Terminal,
+    Trigger,
     Want,
 )
 
@@ -99,6 +100,7 @@ def rounds(draw: st.DrawFn) -> Round:
         departed=draw(u32),
         failures=draw(u32),
         cause=draw(text),
+        trigger=draw(st.sampled_from(Trigger)),
     )
 
 

@@ -15,7 +15,7 @@ from elastic.rendezvous.core.actions import Absent, Action, Commit, Put, Rest, S
 from elastic.rendezvous.core.formation import member_of
 from elastic.rendezvous.core.leader import decide
 from elastic.rendezvous.core.memory import observe
-from elastic.rendezvous.core.records import Outcome, Round, Terminal, Want
+from elastic.rendezvous.core.records import Outcome, Round, Terminal, Trigger, Want
 from elastic.rendezvous.core.view import CLOSED, LEADER, ROUND
 
 PROFILE = settings(max_examples=1200, deadline=None, derandomize=True, database=None)
@@ -121,6 +121,21 @@ def no_more_wait_than_there_is_room_for(state: LeaderState, action: Action) -> s
     return "announced"
 
 
+def a_new_round_says_what_opened_it(state: LeaderState, action: Action) -> str | None:
+    record, seen = written(action, ROUND), state.view.round
+    if not isinstance(record, Round) or record.formed:
+        return None
+    assert record.trigger is not Trigger.UNTOLD
+    members = () if seen is None else seen.record.world
+    nodes = state.view.nodes
+    if record.trigger is Trigger.FAILURE:
+        assert any(nodes[m.node_id].record.failure for m in members if m.node_id in nodes)
+    if record.trigger in (Trigger.LOST, Trigger.LEFT) and record.cause.endswith(("was lost", "left")):
+        left = {m.name for m in members if m.node_id in state.memory.left}
+        assert (record.trigger is Trigger.LEFT) == (record.cause.split()[0] in left) or not record.world
+    return f"opened for {record.trigger.value}"
+
+
 def members_that_drain_are_announced(state: LeaderState, action: Action) -> str | None:
     record, seen = written(action, ROUND), state.view.round
     nodes = state.view.nodes
@@ -189,6 +204,7 @@ CHECKS: tuple[Check, ...] = (
     rounds_only_go_forward,
     failures_are_counted_one_by_one,
     no_more_wait_than_there_is_room_for,
+    a_new_round_says_what_opened_it,
     members_that_drain_are_announced,
     a_world_is_formed_of_those_who_joined,
     a_job_ends_for_a_reason,
@@ -203,7 +219,8 @@ REACHED = (
         "formed again",
         "formed at the last call",
     ),
-    *("succeeded", "failed"),
+    *("succeeded", "failed", "opened for FAILURE", "opened for LOST", "opened for LEFT"),
+    *("opened for ARRIVAL", "opened for START", "opened for REQUEST", "opened for RECOVERY"),
 )
 
 
