@@ -1,6 +1,6 @@
 """An etcd v3 client of our own: typed calls, watches that resume, leases that are kept, a local server.
 
-It stands on grpcio, protobuf and tenacity and on nothing else of this project but `utils`. It knows keys and
+It stands on h2, protobuf and tenacity and on nothing else of this project but `utils`. It knows keys and
 bytes, and nothing of what the rendezvous means by them.
 """
 

@@ -1,5 +1,6 @@
 """How a call is carried out: deadlines, retries, failover, authentication.
 
+All of it runs in the client's loop; `call` and `run` are the way in for every other thread, and wait.
 One call is one or more attempts, each on one endpoint, within one deadline. What may be tried again depends
 on what the failed attempt may have done already: a write that must not happen twice is repeated only if the
 failed attempt has certainly changed nothing. The error that ends a call speaks for all of its attempts.
@@ -7,22 +8,27 @@ failed attempt has certainly changed nothing. The error that ends a call speaks 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic
+from typing import Any, Generic, TypeVar
 
 import tenacity
 
 from elastic.etcd import backoff, errors, forks, wire
 from elastic.etcd._pb import etcd_pb2 as pb
 from elastic.etcd.auth import Tokens
-from elastic.etcd.channels import TELLING_SECONDS, Metadata, Pool
+from elastic.etcd.channels import TELLING_SECONDS, Line, Pool
+from elastic.etcd.loop import Loop
+from elastic.etcd.rpc import Metadata
 from elastic.etcd.tls import Tls
 from elastic.etcd.wire import Method, Q, R
 from elastic.utils.endpoints import Endpoint
+
+T = TypeVar("T")
 
 # Refuse at once where there is no leader, instead of waiting for one until the deadline.
 REQUIRE_LEADER = ("hasleader", "true")
@@ -30,6 +36,10 @@ REQUIRE_LEADER = ("hasleader", "true")
 _MINIMUM_ATTEMPT = 1.0
 # With less time left than this another attempt would only blur what the last one said.
 _USEFUL_SECONDS = 0.05
+
+
+Observer = Callable[[str, float, bool], None]
+"""Is told of each call that is over: the name of its method, its seconds in all, and whether it failed."""
 
 
 class Repeat(Enum):
@@ -50,7 +60,10 @@ class Answer(Generic[R]):
 
 
 class Caller:
-    """Carries out calls. Thread-safe. `timeout` arguments are seconds; None is the default given here."""
+    """Carries out calls. `timeout` arguments are seconds; None is the default given here.
+
+    What is a coroutine is for the loop, the rest for any thread.
+    """
 
     def __init__(
         self,
@@ -63,9 +76,11 @@ class Caller:
         attempt_timeout: float,
     ) -> None:
         self.pool = Pool(endpoints, tls=tls)
+        self.loop = Loop()
         self.default_timeout = timeout
         self.attempt_timeout = attempt_timeout
         self.closed = threading.Event()
+        self.observer: Observer | None = None
         self.names = ", ".join(map(str, endpoints))
         self._forks = forks.current()
         self._user = user
@@ -97,11 +112,23 @@ class Caller:
         require_leader: bool = True,
     ) -> R:
         """The response, within `timeout` seconds. Raises EtcdError, whose `applied` covers every attempt."""
-        return self.ask(
-            method, request, repeat=repeat, timeout=timeout, require_leader=require_leader
-        ).response
+        answer = self.ask(method, request, repeat=repeat, timeout=timeout, require_leader=require_leader)
+        return self.run(answer, timeout=timeout).response
 
-    def ask(
+    def call_on(self, line: Line, method: Method[Q, R], request: Q, *, timeout: float) -> R:
+        """One attempt on one line, without authentication. Raises EtcdError."""
+        return self.run(self.pool.call(line, method, request, timeout=timeout), timeout=timeout)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], *, timeout: float | None) -> T:
+        """What the coroutine returns or raises; it keeps within `timeout` seconds by itself."""
+        try:
+            self.require_usable()
+        except errors.ClientClosed:
+            coroutine.close()
+            raise
+        return self.loop.run(coroutine, timeout=self.default_timeout if timeout is None else timeout)
+
+    async def ask(
         self,
         method: Method[Q, R],
         request: Q,
@@ -112,6 +139,21 @@ class Caller:
     ) -> Answer[R]:
         """As `call`, with the circumstances of the answer."""
         self.require_usable()
+        began = time.monotonic()
+        failed = True
+        try:
+            answer = await self._ask(
+                method, request, repeat=repeat, timeout=timeout, require_leader=require_leader
+            )
+            failed = False
+            return answer
+        finally:
+            if self.observer is not None:
+                self.observer(method.name, time.monotonic() - began, failed)
+
+    async def _ask(
+        self, method: Method[Q, R], request: Q, *, repeat: Repeat, timeout: float | None, require_leader: bool
+    ) -> Answer[R]:
         call = _Call(
             self,
             repeat=repeat,
@@ -119,7 +161,7 @@ class Caller:
             require_leader=require_leader,
         )
         try:
-            return call.attempt(method, request)
+            return await call.attempt(method, request)
         except errors.EtcdError as error:
             pause = call.first_pause()
             if not call.worth_repeating(error):
@@ -127,37 +169,37 @@ class Caller:
             if call.out_of_time(pause):
                 raise call.exhausted(error) from error
         # Only a call that failed pays for the retry machinery.
-        retrying = tenacity.Retrying(
+        retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(call.worth_repeating),
             stop=lambda state: call.out_of_time(state.upcoming_sleep),
             wait=call.pause,
-            sleep=self._rest,
+            sleep=asyncio.sleep,
             reraise=True,
         )
         try:
-            self._rest(pause)
-            return retrying(call.attempt, method, request)
+            await asyncio.sleep(pause)
+            return await retrying(call.attempt, method, request)
         except errors.EtcdError as error:
             if call.worth_repeating(error):
                 raise call.exhausted(error) from error
             call.sum_up(error)
             raise
 
-    def metadata(self, *, timeout: float, require_leader: bool = True) -> tuple[int, Metadata]:
+    async def metadata(self, *, timeout: float, require_leader: bool = True) -> tuple[int, Metadata]:
         """The generation of the token, and the metadata for a call."""
         leader: Metadata = (REQUIRE_LEADER,) if require_leader else ()
         if self.tokens is None:
             return 0, leader
-        generation, token = self.tokens.current(timeout)
+        generation, token = await self.tokens.current(timeout)
         return generation, (*leader, ("token", token)) if token else leader
 
-    def renew_token(self, seen: int, error: errors.EtcdError, *, timeout: float) -> None:
+    async def renew_token(self, seen: int, error: errors.EtcdError, *, timeout: float) -> None:
         """After an error that says that the token is not valid. Raises AuthFailed if there is no user."""
         if self.tokens is None:
             raise errors.AuthFailed(
                 f"etcd at {self.names} requires authentication: give a user name and a password"
             ) from error
-        self.tokens.renew(seen, timeout=timeout)
+        await self.tokens.renew(seen, timeout=timeout)
 
     def attempt_seconds(self, *, attempt: int, remaining: float) -> float:
         """How long attempt number `attempt` (from 0) may take.
@@ -170,11 +212,7 @@ class Caller:
         share = max(min(_MINIMUM_ATTEMPT, longest), min(longest, remaining / members))
         return max(min(remaining, share), 0.001)
 
-    def _rest(self, seconds: float) -> None:
-        """A pause that `close` cuts short."""
-        self.closed.wait(seconds)
-
-    def _fetch_token(self, timeout: float) -> str:
+    async def _fetch_token(self, timeout: float) -> str:
         """One authentication, tried on the members in turn until one answers."""
         request = pb.AuthenticateRequest(name=self._user or "", password=self._password or "")
         deadline = time.monotonic() + timeout
@@ -183,7 +221,7 @@ class Caller:
             seconds = self.attempt_seconds(attempt=attempt, remaining=deadline - time.monotonic())
             line = self.pool.pick()
             try:
-                return self.pool.call(line, wire.AUTHENTICATE, request, timeout=seconds, metadata=()).token
+                return (await self.pool.call(line, wire.AUTHENTICATE, request, timeout=seconds)).token
             except errors.AuthNotEnabled:
                 return ""
             except errors.Unavailable as error:
@@ -194,10 +232,10 @@ class Caller:
                     raise
 
     def close(self) -> None:
-        """Wakes every pause, and ends every call with ClientClosed. Nothing in a forked child."""
+        """Ends every call with ClientClosed, and the loop. Nothing in a forked child."""
         self.closed.set()
         if not self.forked:
-            self.pool.close()
+            self.loop.close(self.pool.close)
 
 
 class _Call:
@@ -226,24 +264,24 @@ class _Call:
         self._seconds = 0.0
         self._told: errors.Unavailable | None = None
 
-    def attempt(self, method: Method[Q, R], request: Q) -> Answer[R]:
+    async def attempt(self, method: Method[Q, R], request: Q) -> Answer[R]:
         caller = self._caller
         caller.require_usable()
         sent = time.monotonic()
         seconds = caller.attempt_seconds(attempt=self._attempts, remaining=self._deadline - sent)
         self._attempts += 1
-        generation, metadata = caller.metadata(timeout=seconds, require_leader=self._require_leader)
+        generation, metadata = await caller.metadata(timeout=seconds, require_leader=self._require_leader)
         if caller.tokens is not None:
             sent = time.monotonic()
             seconds = max(min(seconds, self._deadline - sent), 0.001)
         line = caller.pool.pick()
         self._seconds = seconds
         try:
-            response = caller.pool.call(line, method, request, timeout=seconds, metadata=metadata)
+            response = await caller.pool.call(line, method, request, timeout=seconds, metadata=metadata)
             return Answer(response, line.endpoint, sent)
         except errors.TokenExpired as error:
             remaining = self._deadline - time.monotonic()
-            caller.renew_token(generation, error, timeout=min(remaining, caller.attempt_timeout))
+            await caller.renew_token(generation, error, timeout=min(remaining, caller.attempt_timeout))
             raise
         except errors.EtcdError as error:
             if isinstance(error, errors.Unavailable) and not isinstance(error, errors.DeadlineExceeded):

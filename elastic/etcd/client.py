@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from elastic.etcd import diagnosis, errors, members, wire
 from elastic.etcd import lease as leases
 from elastic.etcd._pb import etcd_pb2 as pb
-from elastic.etcd.calls import Caller, Repeat
+from elastic.etcd.calls import Caller, Observer, Repeat
 from elastic.etcd.lease import LeaseKeeper
 from elastic.etcd.sink import Sink
 from elastic.etcd.tls import Tls
@@ -52,7 +52,8 @@ class Client:
     the one in use does not answer. TLS is used if an endpoint says https or `tls` is given. `timeout` is what
     a call may take in all, `attempt_timeout` what one endpoint is given to answer, both in seconds.
 
-    Nothing is connected until the first call. Every call takes `timeout` (None: the client's) and returns or
+    Nothing is connected until the first call, which also starts the one thread that carries everything; while
+    nothing happens it sleeps. Every call takes `timeout` (None: the client's) and returns or
     raises EtcdError within it. Raises ValueError for endpoints or TLS files that cannot be right.
     """
 
@@ -85,6 +86,13 @@ class Client:
         self._lock = threading.Lock()
         self._owned: set[Watch | LeaseKeeper] = set()
 
+    def observe(self, observer: Observer) -> None:
+        """Have `observer` told of each call that is over: method, seconds, and whether it failed.
+
+        It is called in the client's thread, and must not block.
+        """
+        self._caller.observer = observer
+
     def __enter__(self) -> Client:
         return self
 
@@ -98,7 +106,7 @@ class Client:
 
         In a forked child it only marks the client: the connections belong to the parent.
         """
-        # The connections first: that ends every call, and so lets the threads that are joined next end.
+        # That ends whatever runs; closing the owners then only marks them.
         self._caller.close()
         with self._lock:
             owned = list(self._owned)
@@ -276,15 +284,22 @@ class Client:
 
     def keep_alive_once(self, lease_id: int, *, timeout: float | None = None) -> int:
         """Renews the lease and returns its time to live in seconds; 0 if the lease has ended."""
-        return leases.renew(self._caller, lease_id, timeout=timeout).response.TTL
+        return leases.renew(self._caller, lease_id, timeout=timeout)
 
     def keep_lease(
-        self, ttl: float, *, into: Sink, answer_within: float | None = None, timeout: float | None = None
+        self,
+        ttl: float,
+        *,
+        into: Sink,
+        answer_within: float | None = None,
+        renewed: Callable[[], None] = lambda: None,
+        timeout: float | None = None,
     ) -> LeaseKeeper:
         """A new lease, kept alive until it is closed or lost; `into` then gets one LeaseLost.
 
         A keep-alive that has no answer in `answer_within` seconds, at most the client's attempt timeout, is
-        sent again, to another endpoint if there is one.
+        sent again, to another endpoint if there is one. `renewed` is called, in the client's thread, after
+        each keep-alive that etcd has confirmed.
 
         Raises Unavailable if no lease could be had within `timeout` or within `ttl`, whichever is less.
         """
@@ -298,6 +313,7 @@ class Client:
             granted_at=started,
             answer_within=longest if answer_within is None else min(answer_within, longest),
             into=into,
+            renewed=renewed,
             forget=self._forget,
         )
         self._adopt(keeper)
@@ -320,9 +336,10 @@ class Client:
 
     def status(self, *, timeout: float | None = None) -> Status:
         """What the member in use says of itself. Needs no leader and no authentication."""
-        answer = self._caller.ask(
+        asked = self._caller.ask(
             wire.STATUS, pb.StatusRequest(), repeat=Repeat.READ, timeout=timeout, require_leader=False
         )
+        answer = self._caller.run(asked, timeout=timeout)
         return wire.status(answer.response, endpoint=str(answer.endpoint))
 
     def member_list(self, *, timeout: float | None = None) -> tuple[Member, ...]:
@@ -340,7 +357,9 @@ class Client:
         Raises as `member_list` does; what was in use stays in use.
         """
         secure = self._tls is not None or self.endpoints[0].secure
-        members.sync(self._caller, self.endpoints, secure=secure, timeout=timeout)
+        seconds = self._caller.default_timeout if timeout is None else timeout
+        found = members.sync(self._caller, self.endpoints, secure=secure, timeout=seconds)
+        self._caller.run(found, timeout=seconds)
         return tuple(line.endpoint for line in self._caller.pool.lines())
 
     def check(self, *, timeout: float | None = None, keys: Keys | None = None) -> None:

@@ -31,7 +31,6 @@ def check(
 ) -> None:
     """See `Client.check`."""
     deadline = time.monotonic() + (caller.default_timeout if timeout is None else timeout)
-    _refuse_hopeless_tls(endpoints, tls=tls, left=deadline - time.monotonic())
     while True:
         # Half of what is left is for the read, so that there is time to look at why it failed.
         seconds = max(min((deadline - time.monotonic()) / 2, caller.attempt_timeout), 0.001)
@@ -49,19 +48,6 @@ def check(
             if time.monotonic() >= deadline:
                 raise verdict from error
     _require_one_cluster(caller, remaining=deadline - time.monotonic())
-
-
-def _refuse_hopeless_tls(endpoints: Sequence[Endpoint], *, tls: Tls | None, left: float) -> None:
-    """Raises at once if TLS cannot work at any endpoint, before gRPC tries: it complains on stderr itself."""
-    if tls is None and not endpoints[0].secure:
-        return
-    looks: list[tuple[Endpoint, Finding]] = []
-    seconds = _look_seconds(endpoints, left=left)
-    for endpoint in endpoints:
-        looks.append((endpoint, look(endpoint, tls=tls, timeout=seconds)))
-        if looks[-1][1].found not in _HOPELESS:
-            return
-    raise explain(looks, errors.Unavailable("not asked"))[0]
 
 
 def _read(caller: Caller, keys: Keys | None, *, timeout: float) -> None:
@@ -188,7 +174,7 @@ def _require_one_cluster(caller: Caller, *, remaining: float) -> None:
         if line.failures:
             continue
         try:
-            answer = caller.pool.call(line, wire.STATUS, pb.StatusRequest(), timeout=seconds, metadata=())
+            answer = caller.call_on(line, wire.STATUS, pb.StatusRequest(), timeout=seconds)
         except errors.ClientClosed:
             raise
         except errors.EtcdError:

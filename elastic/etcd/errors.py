@@ -16,7 +16,7 @@
       Unusable              what listens there is not an etcd that this client can use
         NotEtcd  Unsupported  TlsFailed  MixedClusters
       ClientClosed          the client was closed
-        ForkedClient          the client was made by another process, and gRPC does not survive a fork
+        ForkedClient          the client was made by another process, and its thread does not survive a fork
       LocalServerError      no etcd of our own can be started here
 
 Every error carries `applied`: "no" if the request has certainly changed nothing, "maybe" if it may have
@@ -26,11 +26,32 @@ been, or may yet be, carried out. Nothing outside this module looks at gRPC code
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Literal
 
-import grpc
-
 Applied = Literal["no", "maybe"]
+
+
+class Code(Enum):
+    """gRPC's status codes, by their numbers."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
 
 
 class EtcdError(Exception):
@@ -155,10 +176,8 @@ class _Rule:
     error: type[EtcdError]
     applied: Applied = "no"
     fix: str = ""
-    code: grpc.StatusCode | None = None
+    code: Code | None = None
 
-
-_CODE = grpc.StatusCode
 
 # The first rule that fits wins. etcd's texts are its API: several kinds share one code, and proxied or
 # wrapped errors arrive as UNKNOWN with only the text left.
@@ -183,33 +202,29 @@ _RULES = (
     _Rule("no leader", NoLeader, fix="check that a majority of the etcd members is up"),
     _Rule("too many requests", Unavailable),
     _Rule("proposal dropped", Unavailable),
-    # No connection, so nothing was sent.
-    _Rule("failed to connect to all addresses", Unavailable),
-    _Rule("DNS resolution failed", Unavailable),
-    _Rule("empty address list", Unavailable),
     # Sent, and the outcome unknown.
     _Rule("not a primary lessor", Unavailable, "maybe"),
-    _Rule("context deadline exceeded", Unavailable, "maybe", code=_CODE.UNKNOWN),
-    _Rule("", DeadlineExceeded, "maybe", code=_CODE.DEADLINE_EXCEEDED),
-    _Rule("", Unavailable, "maybe", code=_CODE.UNAVAILABLE),
-    _Rule("", Unavailable, "maybe", code=_CODE.INTERNAL),
-    _Rule("", Unavailable, "maybe", code=_CODE.UNKNOWN),
-    _Rule("", Unavailable, "maybe", code=_CODE.CANCELLED),
-    _Rule("", Unavailable, "maybe", code=_CODE.ABORTED),
-    _Rule("", Unavailable, "maybe", code=_CODE.RESOURCE_EXHAUSTED),
-    _Rule("", Unsupported, fix="use an etcd of version 3.4 or later", code=_CODE.UNIMPLEMENTED),
-    _Rule("", TokenExpired, code=_CODE.UNAUTHENTICATED),
-    _Rule("", PermissionDenied, code=_CODE.PERMISSION_DENIED),
+    _Rule("context deadline exceeded", Unavailable, "maybe", code=Code.UNKNOWN),
+    _Rule("", DeadlineExceeded, "maybe", code=Code.DEADLINE_EXCEEDED),
+    _Rule("", Unavailable, "maybe", code=Code.UNAVAILABLE),
+    _Rule("", Unavailable, "maybe", code=Code.INTERNAL),
+    _Rule("", Unavailable, "maybe", code=Code.UNKNOWN),
+    _Rule("", Unavailable, "maybe", code=Code.CANCELLED),
+    _Rule("", Unavailable, "maybe", code=Code.ABORTED),
+    _Rule("", Unavailable, "maybe", code=Code.RESOURCE_EXHAUSTED),
+    _Rule("", Unsupported, fix="use an etcd of version 3.4 or later", code=Code.UNIMPLEMENTED),
+    _Rule("", TokenExpired, code=Code.UNAUTHENTICATED),
+    _Rule("", PermissionDenied, code=Code.PERMISSION_DENIED),
     _Rule("", Rejected),
 )
 
 
-def from_status(code: grpc.StatusCode, details: str, *, endpoint: str) -> EtcdError:
-    """The error for a call that ended with this status at this endpoint."""
+def from_status(code: Code, details: str, *, endpoint: str, unsent: bool = False) -> EtcdError:
+    """The error for a call that ended with this status at this endpoint; `unsent`: before it began there."""
     rule = next(rule for rule in _RULES if rule.text in details and rule.code in (None, code))
     reason = _reason(code, details)
     message = f"etcd at {endpoint}: {reason}" + (f"; {rule.fix}" if rule.fix else "")
-    return rule.error(message, applied=rule.applied)
+    return rule.error(message, applied="no" if unsent else rule.applied)
 
 
 def from_cancel_reason(reason: str, *, endpoint: str) -> EtcdError:
@@ -224,8 +239,8 @@ def from_cancel_reason(reason: str, *, endpoint: str) -> EtcdError:
     return Unavailable(f"etcd at {endpoint} ended the watch: {reason or 'it gave no reason'}")
 
 
-def _reason(code: grpc.StatusCode, details: str) -> str:
+def _reason(code: Code, details: str) -> str:
     text = details.strip().removeprefix("etcdserver: ") or code.name.lower().replace("_", " ")
-    if code is _CODE.DEADLINE_EXCEEDED:
+    if code is Code.DEADLINE_EXCEEDED:
         return "no answer in time"
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Which process are we: gRPC's threads and connections do not survive a fork, so a client must know.
+"""Which process are we: a client's thread and connections do not survive a fork, so a client must know.
 
 A counter that every fork's child raises. An object that remembers the count it was made at is in its own
 process exactly while the count is the same. It takes no lock, so a fork can happen at any moment.

@@ -7,6 +7,7 @@ clock, and gives the lease up then, also if etcd might still hold it. Until then
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import secrets
@@ -17,7 +18,8 @@ from dataclasses import dataclass
 
 from elastic.etcd import errors, wire
 from elastic.etcd._pb import etcd_pb2 as pb
-from elastic.etcd.calls import Answer, Caller, Repeat
+from elastic.etcd.calls import Caller, Repeat
+from elastic.etcd.loop import BEAT, beat_before
 from elastic.etcd.sink import Sink
 from elastic.etcd.values import Lease
 
@@ -51,10 +53,10 @@ def revoke(caller: Caller, lease_id: int, *, timeout: float | None) -> None:
         return
 
 
-def renew(caller: Caller, lease_id: int, *, timeout: float | None) -> Answer[pb.LeaseKeepAliveResponse]:
-    """One renewal; a `TTL` of 0 in the answer means that the lease has ended."""
+def renew(caller: Caller, lease_id: int, *, timeout: float | None) -> int:
+    """See `Client.keep_alive_once`."""
     request = pb.LeaseKeepAliveRequest(ID=lease_id)
-    return caller.ask(wire.LEASE_KEEP_ALIVE, request, repeat=Repeat.SAFE, timeout=timeout)
+    return caller.call(wire.LEASE_KEEP_ALIVE, request, repeat=Repeat.SAFE, timeout=timeout).TTL
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class LeaseKeeper:
         granted_at: float,
         answer_within: float,
         into: Sink,
+        renewed: Callable[[], None],
         forget: Callable[[LeaseKeeper], None],
     ) -> None:
         self.id = lease.id
@@ -91,14 +94,14 @@ class LeaseKeeper:
         self._caller = caller
         self._answer_within = answer_within
         self._into = into
+        self._renewed = renewed
         self._forget = forget
         self._renewed_at = granted_at
         self._expires_at = granted_at + lease.ttl
         self._lock = threading.Lock()
-        self._stop = threading.Event()
+        self._closed = threading.Event()
         self._lost = False
-        self._thread = threading.Thread(target=self._run, name="etcd-lease", daemon=True)
-        self._thread.start()
+        self._job = caller.loop.start(self._run())
 
     def alive(self) -> bool:
         """Whether the lease is certainly held at this moment."""
@@ -106,7 +109,7 @@ class LeaseKeeper:
 
     def remaining(self) -> float:
         """Seconds for which the lease is certainly held without another renewal; 0 if lost or closed."""
-        if self._lost or self._stop.is_set():
+        if self._lost or self._closed.is_set():
             return 0.0
         return max(self._expires_at - time.monotonic(), 0.0)
 
@@ -119,12 +122,11 @@ class LeaseKeeper:
         if self._caller.forked:
             return False
         with self._lock:
-            first = not self._stop.is_set()
-            self._stop.set()
+            first = not self._closed.is_set()
+            self._closed.set()
         deadline = time.monotonic() + timeout
         ended = first and revoke and self._end(timeout=timeout)
-        if self._thread is not threading.current_thread():
-            self._thread.join(max(deadline - time.monotonic(), 0.1))
+        self._job.stop(max(deadline - time.monotonic(), 0.1))
         return ended
 
     def _end(self, *, timeout: float) -> bool:
@@ -139,16 +141,17 @@ class LeaseKeeper:
             return False
         return True
 
-    def _run(self) -> None:
+    async def _run(self) -> None:
         try:
-            self._keep()
+            await self._keep()
         finally:
             self._forget(self)
 
-    def _keep(self) -> None:
+    async def _keep(self) -> None:
         pause = self._until_renewal()
         trouble: errors.EtcdError | None = None
-        while not self._stop.wait(max(pause, 0.0)):
+        while True:
+            await asyncio.sleep(max(pause, 0.0))
             left = self._expires_at - time.monotonic()
             if left <= 0:
                 because = (
@@ -160,10 +163,12 @@ class LeaseKeeper:
                 self._lose(reason, silent=trouble is not None)
                 return
             try:
-                # Short calls, so that `close` need not wait long for this thread.
-                answer = renew(self._caller, self.id, timeout=min(left, self._answer_within))
-            except errors.ClientClosed:
-                return
+                answer = await self._caller.ask(
+                    wire.LEASE_KEEP_ALIVE,
+                    pb.LeaseKeepAliveRequest(ID=self.id),
+                    repeat=Repeat.SAFE,
+                    timeout=min(left, self._answer_within),
+                )
             except errors.EtcdError as error:
                 if trouble is None:
                     log.info("lease %x is not renewed at present: %s", self.id, error)
@@ -178,14 +183,18 @@ class LeaseKeeper:
                 trouble = None
             self._renewed_at = answer.sent
             self._expires_at = answer.sent + answer.response.TTL
+            self._renewed()
             pause = self._until_renewal()
 
     def _until_renewal(self) -> float:
-        return self._renewed_at + self.ttl / 3 - time.monotonic()
+        due = self._renewed_at + self.ttl / 3
+        if self.ttl / 3 >= 2 * BEAT:
+            due = beat_before(due)
+        return due - time.monotonic()
 
     def _lose(self, reason: str, *, silent: bool = False) -> None:
         with self._lock:
-            if self._stop.is_set():
+            if self._closed.is_set():
                 return
             self._lost = True
         self._into.put(LeaseLost(self, reason, silent))

@@ -22,29 +22,27 @@ from elastic.utils.endpoints import Endpoint, parse_endpoints
 _LOOK_SECONDS = 1.0
 
 
-def sync(caller: Caller, given: Sequence[Endpoint], *, secure: bool, timeout: float | None) -> None:
-    """See `Client.sync`."""
-    deadline = time.monotonic() + (caller.default_timeout if timeout is None else timeout)
+async def sync(caller: Caller, given: Sequence[Endpoint], *, secure: bool, timeout: float) -> None:
+    """See `Client.sync`. For the client's loop."""
+    deadline = time.monotonic() + timeout
     request = pb.MemberListRequest(linearizable=True)
-    answer = caller.call(wire.MEMBER_LIST, request, repeat=Repeat.READ, timeout=timeout)
-    pool = caller.pool
+    asked = await caller.ask(wire.MEMBER_LIST, request, repeat=Repeat.READ, timeout=timeout)
+    answer, pool = asked.response, caller.pool
     known = {line.endpoint for line in pool.lines()}
     for endpoint, member in addresses(map(wire.member, answer.members), given=given, secure=secure).items():
         seconds = min(deadline - time.monotonic(), _LOOK_SECONDS)
         if endpoint in known or seconds <= 0:
             continue
         line = pool.open(endpoint)
-        if not _is_member(caller, line, member, cluster=answer.header.cluster_id, timeout=seconds):
-            line.channel.close()
+        if not await _is_member(caller, line, member, cluster=answer.header.cluster_id, timeout=seconds):
+            await line.close()
             continue
-        pool.adopt(line)
+        await pool.adopt(line)
 
 
-def _is_member(caller: Caller, line: Line, member: int, *, cluster: int, timeout: float) -> bool:
+async def _is_member(caller: Caller, line: Line, member: int, *, cluster: int, timeout: float) -> bool:
     try:
-        status = caller.pool.call(line, wire.STATUS, pb.StatusRequest(), timeout=timeout, metadata=())
-    except errors.ClientClosed:
-        raise
+        status = await caller.pool.call(line, wire.STATUS, pb.StatusRequest(), timeout=timeout)
     except errors.EtcdError:
         return False
     return (status.header.cluster_id, status.header.member_id) == (cluster, member)

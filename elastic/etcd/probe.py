@@ -1,7 +1,7 @@
 """What listens at an endpoint, found out with a plain socket, for the error message of a failed check.
 
-gRPC says of a web server, a silent port and a wrong name much the same. This looks once, within a bound,
-and says which it is. It is used only after gRPC has failed, and decides nothing about the data.
+To the client a web server, a silent port and a closed one are much the same. This looks once, within a
+bound, and says which it is. It is used only after a call has failed, and decides nothing about the data.
 """
 
 from __future__ import annotations

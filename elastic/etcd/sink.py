@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 
 class Sink(Protocol):
-    """Takes items from any thread. `put` must not block: the thread that calls it has a stream to read."""
+    """Takes items from the client's thread, which carries all of its calls: `put` must neither block nor call
+    etcd through the same client.
+    """
 
     def put(self, item: Any, /) -> object: ...

@@ -1,13 +1,12 @@
-"""The TLS side of a connection: which files, which name, and the gRPC credentials made of them."""
+"""The TLS side of a connection: which files, which name, and the SSL context made of them."""
 
 from __future__ import annotations
 
 import contextlib
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import grpc
 
 # OpenSSL's codes for "not yet valid" and "has expired".
 _DATES = (9, 10)
@@ -33,19 +32,13 @@ class Tls:
             given, missing = ("cert", "key") if self.key is None else ("key", "cert")
             raise ValueError(f"TLS has a client {given} but no client {missing}: give both or neither")
 
-    def credentials(self) -> grpc.ChannelCredentials:
-        """Reads the files. Raises ValueError, naming the file, if one cannot be read or used."""
-        credentials = grpc.ssl_channel_credentials(
-            root_certificates=_read("ca", self.ca or _system_authorities()),
-            private_key=_read("key", self.key),
-            certificate_chain=_read("cert", self.cert),
-        )
-        # gRPC would take anything, and then fail at each connection, with the reason on stderr.
-        self.context()
-        return credentials
-
-    def context(self) -> ssl.SSLContext:
-        """The same for a plain socket: what gRPC verifies, and no stricter. Raises ValueError as above."""
+    def context(self, *, protocols: Sequence[str] = ()) -> ssl.SSLContext:
+        """Reads the files; `protocols` are to be agreed on with the server. X.509's strict rules do not
+        apply, for many an authority of one's own breaks them. Raises ValueError, naming the file, if one
+        cannot be read or used.
+        """
+        for what, path in (("ca", self.ca), ("key", self.key), ("cert", self.cert)):
+            _require_readable(what, path)
         try:
             context = ssl.create_default_context(cafile=self.ca or _system_authorities())
         except ssl.SSLError as error:
@@ -53,6 +46,8 @@ class Tls:
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self.cert is not None and self.key is not None:
             _load_pair(context, self.cert, self.key)
+        if protocols:
+            context.set_alpn_protocols(list(protocols))
         return context
 
     def outdated(self) -> str:
@@ -84,7 +79,7 @@ class Tls:
 
 
 def _system_authorities() -> Path | None:
-    """The file with the system's authorities; gRPC by itself takes a list of its own instead."""
+    """The file with the system's authorities, if there is one."""
     given = ssl.get_default_verify_paths().cafile
     places = (*([given] if given else []), *_AUTHORITIES)
     return next((Path(place) for place in places if Path(place).exists()), None)
@@ -114,11 +109,11 @@ def _holds_certificate(cert: Path) -> bool:
     return True
 
 
-def _read(what: str, path: Path | None) -> bytes | None:
+def _require_readable(what: str, path: Path | None) -> None:
     if path is None:
-        return None
+        return
     try:
-        return path.read_bytes()
+        path.read_bytes()
     except OSError as error:
         reason = error.strerror or error
         raise ValueError(f"cannot read the TLS {what} file {path}: {reason}") from error

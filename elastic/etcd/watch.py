@@ -1,16 +1,18 @@
 """Watching keys: every change once, in order, over all the breaks of the connection.
 
-A watch is one stream and one thread that reads it; what happened goes to the owner's sink, and the owner
-decides. It resumes by itself where it stopped, on whichever endpoint answers. It ends only when going on
-would be wrong: the history needed is gone, or etcd refuses the user. It never skips and never repeats a
+A watch is one stream, read by a task of the client's loop; what happened goes to the owner's sink, and the
+owner decides. It resumes by itself where it stopped, on whichever endpoint answers. It ends only when going
+on would be wrong: the history needed is gone, or etcd refuses the user. It never skips and never repeats a
 revision.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from elastic.etcd import errors, wire
 from elastic.etcd.backoff import pause
@@ -84,33 +86,25 @@ class Watch:
         self._cursors = Cursors(self.ranges, start_revision=start_revision)
         self._into = into
         self._forget = forget
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._stream: WatchStream | None = None
+        self._closed = threading.Event()
         self._interrupted = False
         self._failures = 0
         self._refusals = 0
-        self._thread = threading.Thread(target=self._run, name="etcd-watch", daemon=True)
-        self._thread.start()
+        self._job = caller.loop.start(self._run())
 
     def close(self, *, timeout: float = 5.0) -> None:
-        """Stops the watch and waits for its thread, at most `timeout` seconds. Idempotent.
+        """Stops the watch and waits until it has ended, at most `timeout` seconds. Idempotent.
 
         After it has returned nothing more is put into the sink, unless the call came from the sink itself.
         """
         if self._caller.forked:
             return
-        with self._lock:
-            self._stop.set()
-            stream = self._stream
-        if stream is not None:
-            stream.cancel()
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout)
+        self._closed.set()
+        self._job.stop(timeout)
 
-    def _run(self) -> None:
+    async def _run(self) -> None:
         try:
-            ended = self._serve()
+            ended = await self._serve()
         except Exception as fault:
             # A fault of ours must not leave the owner waiting for ever for events.
             self._put(
@@ -119,88 +113,74 @@ class Watch:
             raise
         finally:
             self._forget(self)
-        if ended is not None:
-            self._put(WatchEnded(self, ended))
+        self._put(WatchEnded(self, ended))
 
-    def _serve(self) -> errors.EtcdError | None:
-        """Streams one after the other; returns the error that ends the watch, or None if it was closed."""
-        while not self._stop.is_set():
+    async def _serve(self) -> errors.EtcdError:
+        """Streams one after the other; returns the error that ends the watch. Closing it cancels this."""
+        while True:
             generation = 0
             try:
-                generation = self._follow()
+                await self._follow()
             except _Refused as refused:
                 generation, error = refused.generation, refused.error
-            except errors.ClientClosed:
-                return None
             except errors.EtcdError as broken:
                 error = broken
-            else:
-                return None
-            if self._stop.is_set():
-                return None
             self._failures += 1
-            final = self._renew(generation, error) if isinstance(error, errors.TokenExpired) else error
-            if isinstance(final, errors.ClientClosed):
-                return None
+            final = await self._renew(generation, error) if isinstance(error, errors.TokenExpired) else error
             if final is not None and not isinstance(final, errors.Unavailable):
                 return final
             if not self._interrupted:
                 self._interrupted = True
                 self._put(WatchInterrupted(self, error))
-            self._stop.wait(self._pause())
-        return None
+            await asyncio.sleep(self._pause())
 
-    def _follow(self) -> int:
-        """Reads one stream until it breaks, which raises, or is closed."""
+    async def _follow(self) -> NoReturn:
+        """Reads one stream until it breaks, which raises."""
         caller = self._caller
-        generation, metadata = caller.metadata(timeout=caller.attempt_timeout)
+        generation, metadata = await caller.metadata(timeout=caller.attempt_timeout)
         line = caller.pool.pick()
         endpoint = str(line.endpoint)
-        with self._lock:
-            if self._stop.is_set():
-                return generation
-            self._stream = stream = WatchStream(caller.pool, line, self._cursors.restart(), metadata=metadata)
+        opened = await caller.pool.stream(line, wire.WATCH, timeout=caller.attempt_timeout, metadata=metadata)
+        stream = WatchStream(caller.pool, line, opened, self._cursors.restart())
         live = False
         try:
-            for response in stream:
-                delivery = self._cursors.feed(response, endpoint=endpoint)
+            while True:
+                delivery = self._cursors.feed(await stream.next(), endpoint=endpoint)
                 if not live and self._cursors.live:
                     live = True
                     caller.pool.succeeded(line)
-                    self._went_live(endpoint)
+                    await self._went_live(endpoint)
                 if delivery is not None:
                     self._put(WatchBatch(self, delivery.revision, delivery.events, delivery.keys))
         except errors.TokenExpired as error:
             raise _Refused(generation, error) from error
         finally:
-            stream.cancel()
-        return generation
+            stream.close()
 
-    def _went_live(self, endpoint: str) -> None:
+    async def _went_live(self, endpoint: str) -> None:
         if self._cursors.behind:
             # A member that lags catches up. A store without its history would stay silent until it has grown
             # past the revision we wait for, so the cluster itself is asked.
             request = wire.range_request(self.ranges[0], limit=1, keys_only=True)
-            answer = self._caller.call(
-                wire.RANGE, request, repeat=Repeat.READ, timeout=self._caller.attempt_timeout
-            )
-            if self._cursors.lost(answer.header.revision):
+            timeout = self._caller.attempt_timeout
+            answer = await self._caller.ask(wire.RANGE, request, repeat=Repeat.READ, timeout=timeout)
+            if self._cursors.lost(answer.response.header.revision):
                 raise errors.HistoryLost(
-                    f"etcd at {endpoint} is at revision {answer.header.revision}, behind what this watch has "
-                    "seen: its data was wiped or restored; read afresh and watch from there"
+                    f"etcd at {endpoint} is at revision {answer.response.header.revision}, behind what this "
+                    "watch has seen: its data was wiped or restored; read afresh and watch from there"
                 )
         self._failures = self._refusals = 0
         if self._interrupted:
             self._interrupted = False
             self._put(WatchResumed(self))
 
-    def _renew(self, generation: int, error: errors.EtcdError) -> errors.EtcdError | None:
+    async def _renew(self, generation: int, error: errors.EtcdError) -> errors.EtcdError | None:
         """A new token after a refusal; returns the error if there is none to be had or it does not help."""
         caller = self._caller
         if self._refusals >= _FRESH_TOKENS:
             return errors.PermissionDenied(f"{error}; grant the user's role these keys, or use another user")
         try:
-            caller.renew_token(generation, error, timeout=caller.attempt_timeout)
+            await caller.renew_token(generation, error, timeout=caller.attempt_timeout)
         except errors.EtcdError as failure:
             return failure
         self._refusals += 1
@@ -214,7 +194,7 @@ class Watch:
         return pause(self._failures)
 
     def _put(self, item: WatchBatch | WatchInterrupted | WatchResumed | WatchEnded) -> None:
-        if not self._stop.is_set():
+        if not self._closed.is_set():
             self._into.put(item)
 
 

@@ -48,6 +48,11 @@ class Method(Generic[Q, R]):
     request: type[Q]
     response: type[R]
 
+    @property
+    def name(self) -> str:
+        """The method alone, without its service."""
+        return self.path.rpartition("/")[2]
+
 
 RANGE = Method("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse)
 PUT = Method("/etcdserverpb.KV/Put", pb.PutRequest, pb.PutResponse)

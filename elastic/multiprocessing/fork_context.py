@@ -1,9 +1,9 @@
 """Workers that are Python functions, forked from one process that has imported them (``fork``).
 
-A copy of *this* process would be a copy without its threads, gRPC's among them, whose locks may then be held
-for ever. So the copies are made elsewhere: a fresh interpreter, the fork server of this one group, imports
-the function's module once, forks a child for each worker, tells their process ids and ends. Since this
-process is a subreaper meanwhile, the workers thereby become its own children, and are like any others.
+A copy of *this* process would be a copy without its threads, whose locks may then be held for ever. So the
+copies are made elsewhere: a fresh interpreter, the fork server of this one group, imports the function's
+module once, forks a child for each worker, tells their process ids and ends. Since this process is a
+subreaper meanwhile, the workers thereby become its own children, and are like any others.
 
 Nothing here waits for the import. Until the server has ended the group has no worker; if it ends badly, each
 worker that was not born fails with the server's exit code. The other side is

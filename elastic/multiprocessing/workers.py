@@ -2,7 +2,7 @@
 
 The process is collected late, by :meth:`Worker.collect`: until then its session's number can't be given
 to anybody else, so a signal to the session reaches no stranger. No Python code runs between fork and exec,
-since the threads of this process (gRPC's among them) don't exist in a forked copy.
+since the threads of this process don't exist in a forked copy.
 """
 
 import errno

@@ -306,7 +306,23 @@ def test_a_read_that_fails_says_no(remote: Client, relay: Relay, space: bytes) -
     assert caught.value.applied == "no"
 
 
-def test_a_put_is_repeated_and_then_says_maybe(
+def test_a_put_is_repeated(remote: Client, relay: Relay, client: Client, space: bytes) -> None:
+    name = space + b"a"
+    remote.get(name)
+    relay.deafen()
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(remote.put, name, b"1", timeout=20)
+        wait_until(lambda: client.get(name) is not None, what="the lost write")
+        relay.cut()
+        relay.heal()
+        revision = outcome.result(30)
+    kv = client.get(name)
+    assert kv is not None
+    assert kv.version > 1
+    assert kv.mod_revision == revision
+
+
+def test_a_put_without_an_answer_says_maybe(
     remote: Client, relay: Relay, client: Client, space: bytes
 ) -> None:
     name = space + b"a"
@@ -315,9 +331,7 @@ def test_a_put_is_repeated_and_then_says_maybe(
     with pytest.raises(Unavailable) as caught:
         remote.put(name, b"1", timeout=1.8)
     assert caught.value.applied == "maybe"
-    kv = client.get(name)
-    assert kv is not None
-    assert kv.version > 1
+    assert value_of(client, name) == b"1"
 
 
 def test_the_winner_of_a_compare_and_set_is_told_so_though_the_answer_was_lost(

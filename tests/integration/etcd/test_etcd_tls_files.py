@@ -18,7 +18,7 @@ def authority(tmp_path: Path) -> Authority:
 
 def refusal(tls: Tls) -> str:
     with pytest.raises(ValueError, match=r"\S") as caught:
-        tls.credentials()
+        tls.context()
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -27,7 +27,7 @@ def refusal(tls: Tls) -> str:
 def test_files_that_fit_are_taken(authority: Authority) -> None:
     signed = authority.sign("client")
     tls = Tls(ca=authority.cert, cert=signed.cert, key=signed.key)
-    tls.credentials()
+    tls.context()
     assert tls.outdated() == ""
 
 

@@ -12,12 +12,9 @@ from support.command import ROOT
 from support.etcd import EtcdServer
 from support.job import Job
 
-# gRPC adds the time that Python tells to the one that it reads in C: it must get the same from both.
 SHIFT = """
 import datetime, os, sys, time
 def offset():
-    if sys._getframe(2).f_globals.get("__name__", "").startswith("grpc"):
-        return 0
     with open(os.environ["CLOCK_OFFSET"]) as file:
         return int(file.read())
 def shifted(real, unit):

@@ -1,4 +1,4 @@
-"""Workers that are forked: from whom, with what, beside a busy gRPC client, and after a failed import."""
+"""Workers that are forked: from whom, with what, beside a busy etcd client, and after a failed import."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_group_can_be_stopped_while_it_imports(start: Start, tmp_path: Path) -
 
 @pytest.mark.timeout(110)
 def test_a_thousand_starts_beside_a_busy_client(client: Client, space: bytes) -> None:
-    """A watch, a kept lease and writes go on in this process, with the threads and locks of gRPC."""
+    """A watch, a kept lease and writes go on in this process, with their thread and its locks."""
     inbox, is_over = Inbox(), threading.Event()
     revisions: list[int] = []
 
