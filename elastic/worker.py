@@ -1,4 +1,6 @@
-"""For the script that a worker runs: notice of a restart that is near, so that no step is lost by it.
+"""For the script that a worker runs: notice of a restart that is near, and reports to the agent.
+
+Notice is given so that no step is lost by a restart:
 
     import elastic.worker
 
@@ -14,20 +16,43 @@ Every node of the world gives notice at about the same time, but a rank may see 
 does: let the ranks agree, for instance by an all-reduce with MIN, before they act on it. Without
 ``--notice-timeout``, and without ``elastic``, there is never a notice, and all of this does nothing.
 
-Standard library only; it imports nothing else of ``elastic``. Scripts in other languages do the same by
-hand: the notice is there when the file ``$ELASTIC_NOTICE_FILE`` exists (JSON: ``reason``, ``deadline``),
-and ``basename "$ELASTIC_NOTICE_FILE" > "$ELASTIC_NOTICE_ACKNOWLEDGE"`` acknowledges it.
+Reports let the agent see a worker that is stuck or slower than the others:
+
+    with elastic.worker.deadline(600, "load checkpoint"):   # later than that, this worker has failed
+        load()
+    for batch in batches:
+        with elastic.worker.section("forward"):             # compared between ranks, under this name
+            loss = model(batch)
+        ...
+        elastic.worker.step()                               # a step has ended
+
+Ranks that wait for each other in every step take equally long for it: a section that leaves the waiting out
+shows which of them is slow. Work that a device does later counts where the script waits for it. A report
+takes some millionths of a second, waits for nothing and raises nothing; without an agent it does nothing.
+
+Standard library only. Scripts in other languages can have notice by hand: it is there when the file
+``$ELASTIC_NOTICE_FILE`` exists (JSON: ``reason``, ``deadline``), and
+``basename "$ELASTIC_NOTICE_FILE" > "$ELASTIC_NOTICE_ACKNOWLEDGE"`` acknowledges it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Notice", "notice"]
+from elastic.timer.api import TimerClient, expires
+from elastic.timer.slate import Slate
+
+__all__ = ["Notice", "deadline", "heartbeat", "notice", "section", "step"]
 
 _LONGEST_STOP = 60.0  # seconds from the deadline until a worker that waits to be stopped gives up waiting
 
@@ -100,3 +125,65 @@ class Notice:
 def notice() -> Notice:
     """The notice to this worker, as its environment names it."""
     return Notice(os.environ.get("ELASTIC_NOTICE_FILE"), os.environ.get("ELASTIC_NOTICE_ACKNOWLEDGE"))
+
+
+class _Reports(TimerClient):
+    """What this process tells its agent; to nobody, where there is no `pipe`."""
+
+    def __init__(self, pipe: str | None) -> None:
+        self.slate = Slate(pipe, signal=signal.SIGKILL) if pipe else None
+
+    def acquire(self, scope_id: str, expiration_time: float) -> None:
+        if self.slate is not None:
+            self.slate.acquire(scope_id, expiration_time, max(0.0, expiration_time - time.monotonic()))
+
+    def release(self, scope_id: str) -> None:
+        if self.slate is not None:
+            self.slate.release(scope_id)
+
+
+@cache
+def _reports() -> _Reports:
+    return _Reports(os.environ.get("ELASTIC_REPORTS"))
+
+
+def heartbeat() -> None:
+    """Give a sign of life, for an agent that expects one now and then. Every other report is one too."""
+    slate = _reports().slate
+    if slate is not None:
+        slate.beat()
+
+
+def step() -> None:
+    """Say that a step has ended. The time since the call before is how long it took."""
+    slate = _reports().slate
+    if slate is not None:
+        slate.step()
+
+
+@contextmanager
+def section(name: str) -> Iterator[None]:
+    """Report how long the block takes, however it ends, under a name that is the same on every rank.
+
+    Names longer than 32 bytes are cut; a process may have 15 of them.
+    """
+    slate = _reports().slate
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        if slate is not None:
+            slate.record(name, time.monotonic() - began)
+
+
+def deadline(after: float | timedelta, scope: str | None = None) -> AbstractContextManager[None]:
+    """Have the block end within `after` (seconds, or a timedelta), or this worker counts as failed.
+
+    The agent enforces it, and then restarts the workers as after any other failure; `scope` is what it calls
+    the block (default: file and line). A block that ends late all the same raises TimeoutError, with or
+    without an agent. ValueError where `after` is not a positive time.
+    """
+    if scope is None:
+        caller = sys._getframe(1)
+        scope = f"{Path(caller.f_code.co_filename).name}#{caller.f_lineno}"
+    return expires(after, scope, _reports())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from elastic.multiprocessing import ProcessFailure
 from elastic.rendezvous import Failure, RendezvousInfo
 
 from .policy import Phase
@@ -36,29 +37,41 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailed:
-    """A worker of this node failed, and the others are being stopped."""
+    """A worker of this node failed, and the others are being stopped. `is_stuck`: it still ran."""
 
     failure: Failure
+    is_stuck: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Regrouping:
-    """The workers are being stopped for a new world, and not because one of them failed."""
+    """The workers are being stopped for a new world, and not because one of them failed.
+
+    `superseded`: there is a newer round. Else this node is the first to act on nodes that wait or leave.
+    """
 
     cause: str
+    superseded: bool
+    waiting: int
+    leaving: int
 
 
 @dataclass(frozen=True, slots=True)
 class WorkersSucceeded:
     """All workers of this node have ended well."""
 
+    ran: float
+    """Seconds since they were started."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkersStopped:
-    """No worker runs any more."""
+    """No worker runs any more. `failures` and `victims` are by global rank, as in `RunResult`."""
 
     ran: float
     """Seconds since they were started."""
+    failures: Mapping[int, ProcessFailure]
+    victims: Mapping[int, ProcessFailure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +96,18 @@ Fact = Joining | Entered | WorkerFailed | Regrouping | WorkersSucceeded | Worker
 class Standpoint:
     """Where the loop stands in one turn.
 
-    `connected`: the rendezvous backend answers. `waiting`: how many nodes wait to be let in. `round` and
-    `rank` are those of the last world (-1: none yet).
+    `connected`: the rendezvous backend answers. `waiting`: how many nodes wait to be let in, and `spares` how
+    many for a place to become free, where this node knows. `round` and `rank` are those of the last world (0
+    and -1: there was none yet).
     """
 
     phase: Phase
-    round: int = -1
+    round: int = 0
     rank: int = -1
     world_size: int = 0
     connected: bool = True
     waiting: int = 0
+    spares: int = 0
 
 
 class Instrument:

@@ -21,7 +21,7 @@ from elastic.rendezvous import Member, RendezvousInfo, Standing
 
 from . import endings
 from .exchange import with_participants
-from .failures import FailureLog, failure_to_start, stuck
+from .failures import STUCK, FailureLog, failure_to_start, stuck
 from .hooks import WorkerHooks
 from .instruments import (
     Ended,
@@ -102,7 +102,11 @@ class Loop:
         result: RunResult | None = None
         error: BaseException | None = None
         try:
-            self._handler.announce(role=self._spec.role, local_world_size=self._spec.local_world_size)
+            self._handler.announce(
+                role=self._spec.role,
+                local_world_size=self._spec.local_world_size,
+                labels=self._spec.labels,
+            )
             self._is_told_of_changes = self._handler.subscribe(self._bell.ring)
             result = self._turns()
         except BaseException as e:
@@ -201,6 +205,7 @@ class Loop:
             world_size=group.group_world_size or 0,
             connected=status.connected,
             waiting=status.nodes_waiting,
+            spares=status.spares,
         )
 
     # -- joining ----------------------------------------------------------------------------------
@@ -338,12 +343,12 @@ class Loop:
             self._give_notice(why)
         elif move is Move.REGROUP:
             log.info("regrouping: %s", why)
-            self._instruments.tell(Regrouping(why))
+            self._instruments.tell(self._regrouping(why))
             self._log.stopped(ran=time.monotonic() - self._started_at)
             self._handler.regroup(why)
             self._stop_then(lambda: self._rejoin(why))
         elif move is Move.SUCCEED:
-            self._instruments.tell(WorkersSucceeded())
+            self._instruments.tell(WorkersSucceeded(time.monotonic() - self._started_at))
             self._hooks._stop_workers(self._group, signal.SIGTERM, self._settings.shutdown_timeout)
             if not self._handler.report_success():
                 return self._succeeded
@@ -355,6 +360,15 @@ class Loop:
             )
             return self._succeeded
         return None
+
+    def _regrouping(self, why: str) -> Regrouping:
+        status = self._handler.status()
+        return Regrouping(
+            why,
+            superseded=status.standing is Standing.SUPERSEDED,
+            waiting=status.nodes_waiting,
+            leaving=status.nodes_leaving,
+        )
 
     def _give_notice(self, why: str) -> None:
         """Tell every worker that it will be stopped soon, and have the loop wait for what they answer."""
@@ -371,7 +385,7 @@ class Loop:
         ran = time.monotonic() - self._started_at
         failure = self._log.note(self._group.round, job_failures=self._job_failures, ran=ran)
         log.error("%s", failure.message)
-        self._instruments.tell(WorkerFailed(failure))
+        self._instruments.tell(WorkerFailed(failure, is_stuck=failure.exit_code == STUCK))
         if last or (failure.final and not self._handler.shares_failures):
             self._handler.set_closed()
             self._stop_then(lambda: endings.budget_spent(failure, self._ending_here()))
@@ -417,7 +431,8 @@ class Loop:
         seen = self._hooks._monitor_workers(self._group)
         self._log.failures, self._log.victims = seen.failures or self._log.failures, seen.victims
         self._group.state = WorkerState.STOPPED
-        self._instruments.tell(WorkersStopped(time.monotonic() - self._started_at))
+        ran = time.monotonic() - self._started_at
+        self._instruments.tell(WorkersStopped(ran, self._log.failures, self._log.victims))
         return self._after_stop()
 
     def _leave(self) -> RunResult | None:

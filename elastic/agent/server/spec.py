@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -45,7 +45,8 @@ class WorkerSpec:
     many worker failures the job survives; a node that is lost, leaves or arrives costs none.
     `monitor_interval` is how often, in seconds, a rendezvous that cannot tell of changes is looked at.
     `master_addr` and `master_port` override what the rendezvous offers. `local_addr` is this node's
-    address. ValueError for impossible values.
+    address. `labels` are published with this node, for people and schedulers. ValueError for impossible
+    values.
     """
 
     role: str
@@ -59,6 +60,7 @@ class WorkerSpec:
     master_port: int | None = None
     master_addr: str | None = None
     local_addr: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.fn is not None:

@@ -1,0 +1,316 @@
+"""What happens to an agent, told as events and as metrics.
+
+An `Instrument`, told of its own agent's deeds by the loop, and of changes of the shared state by the
+rendezvous, which calls from a thread of its own. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from elastic.events import Event, job
+from elastic.metrics import JobMetrics, RestartCause
+from elastic.multiprocessing import ProcessFailure
+from elastic.rendezvous import RendezvousInfo
+from elastic.rendezvous.core.changes import (
+    BackendAnswered,
+    BackendAway,
+    BackendBack,
+    Change,
+    JobClosed,
+    LeaseHeld,
+    LeaseLost,
+    LeaseRenewed,
+    NodeGone,
+    NodeJoined,
+    RoundFormed,
+    RoundOpened,
+)
+from elastic.rendezvous.core.records import Node, Trigger
+
+from . import stragglers
+from .instruments import (
+    Ended,
+    Entered,
+    Fact,
+    Instrument,
+    Joining,
+    Leaving,
+    Regrouping,
+    Standpoint,
+    WorkerFailed,
+    WorkersStopped,
+    WorkersSucceeded,
+)
+from .spec import Worker, WorkerState
+
+_LIFE = re.compile(r"-[0-9a-f]{8}$")  # what tells the lives of a node apart, at the end of its id
+_CAUSES = {
+    Trigger.FAILURE: RestartCause.PEER_FAILED,
+    Trigger.LOST: RestartCause.NODE_LOST,
+    Trigger.LEFT: RestartCause.NODE_LEFT,
+    Trigger.REPLACED: RestartCause.NODE_LEFT,
+    Trigger.ARRIVAL: RestartCause.NODE_JOINED,
+    Trigger.REQUEST: RestartCause.REQUESTED,
+}
+
+
+class Chronicle(Instrument):
+    """Records events of `origin` by `record`, and tells `metrics`."""
+
+    def __init__(self, origin: job.Origin, *, record: Callable[[Event], None], metrics: JobMetrics) -> None:
+        self._origin = origin
+        self._record = record
+        self._metrics = metrics
+        self._lock = threading.Lock()  # held while something is told: what follows is of two threads
+        self._began = time.monotonic()
+        self._info: RendezvousInfo | None = None
+        self._running: list[Worker] = []
+        self._unwell: set[tuple[int, str]] = set()
+        self._restarts = 0
+        self._restart_to_tell: RestartCause | None = None
+        self._newest: RoundOpened | RoundFormed | None = None
+        self._is_superseded = False
+        self._lease_lost_at: float | None = None
+        self._is_over = False
+
+    # -- of the agent -----------------------------------------------------------------------------
+
+    def tell(self, fact: Fact) -> None:
+        with self._lock:
+            if isinstance(fact, Joining):
+                self._metrics.left_world()
+            elif isinstance(fact, Entered):
+                self._entered(fact)
+            elif isinstance(fact, WorkerFailed):
+                self._failed(fact)
+            elif isinstance(fact, Regrouping):
+                self._restarting(self._cause_of(fact))
+            elif isinstance(fact, WorkersSucceeded):
+                self._succeeded(fact)
+            elif isinstance(fact, WorkersStopped):
+                self._stopped(fact)
+            elif isinstance(fact, Leaving):
+                self._is_over = True
+            elif isinstance(fact, Ended):
+                self._ended(fact)
+
+    def turn(self, standpoint: Standpoint) -> None:
+        self._metrics.membership(waiting=standpoint.waiting, spares=standpoint.spares)
+
+    def _entered(self, fact: Entered) -> None:
+        info = fact.info
+        workers = fact.group.workers
+        if self._restart_to_tell is not None:  # the failure was not the last: a lost node explains it
+            self._restarting(self._restart_to_tell)
+        self._info, self._running = info, workers
+        if info.participants:  # static nodes have their ids only since they met
+            self._origin = replace(self._origin, node_id=info.participants[info.rank].node_id)
+        self._metrics.entered_world(
+            round=info.round, world_size=workers[0].world_size, nodes=info.world_size, seconds=fact.waited
+        )
+        self._metrics.workers_started()
+        self._count(WorkerState.HEALTHY, workers)
+        self._say(job.world_formed, cause=info.cause, seconds=fact.waited, revision=info.revision)
+        for worker in workers:
+            self._say(job.worker_started, _facts(worker), cause=info.cause)
+        if self._unwell:
+            self._unwell.clear()
+            self._health("its workers were started anew")
+        newest, self._is_superseded = self._newest, False
+        if newest is not None and newest.round.round > info.round:  # since the agent looked
+            self._superseded(newest)
+
+    def _failed(self, fact: WorkerFailed) -> None:
+        failure = fact.failure
+        cause = RestartCause.WORKER_STUCK if fact.is_stuck else RestartCause.WORKER_FAILED
+        if fact.is_stuck:
+            self._unwell.add((failure.rank, ""))
+            self._health(failure.message)
+        if failure.final:  # for all that this node knows there will be no restart
+            self._restart_to_tell = cause
+        else:
+            self._restarting(cause)
+
+    def _restarting(self, cause: RestartCause) -> None:
+        self._restart_to_tell = None
+        self._restarts += 1
+        self._metrics.restarting(cause)
+        # The word of the metric, so that both can be joined; why in full is told of the worker or the world.
+        self._say(job.restart_begun, cause=cause.value)
+
+    def _cause_of(self, fact: Regrouping) -> RestartCause:
+        newest, info = self._newest, self._info
+        if not fact.superseded:
+            if fact.waiting:
+                return RestartCause.NODE_JOINED
+            return RestartCause.NODE_LEFT if fact.leaving else RestartCause.REQUESTED
+        if newest is None or info is None or newest.round.round <= info.round:
+            return RestartCause.OTHER
+        if newest.round.rank_of(self._origin.node_id) is None:
+            return RestartCause.LEASE_LOST
+        return _CAUSES.get(newest.round.trigger, RestartCause.OTHER)
+
+    def _succeeded(self, fact: WorkersSucceeded) -> None:
+        workers, self._running = self._running, []
+        self._metrics.workers_done()
+        self._count(WorkerState.SUCCEEDED, workers)
+        for worker in workers:
+            self._say(job.worker_succeeded, _facts(worker), seconds=fact.ran)
+
+    def _stopped(self, fact: WorkersStopped) -> None:
+        workers, self._running = self._running, []
+        if not workers:  # they had ended well, and what they left behind was stopped
+            return
+        failed = [w for w in workers if w.global_rank in fact.failures]
+        stopped = [w for w in workers if w.global_rank not in fact.failures]
+        self._metrics.workers({"failed": len(failed), "stopped": len(stopped)})
+        for worker in failed:
+            failure = fact.failures[worker.global_rank]
+            self._say(
+                job.worker_failed,
+                _facts(worker),
+                exit_code=failure.exitcode,
+                error=failure.exception() or failure.message,
+                seconds=fact.ran,
+            )
+        for worker in stopped:
+            self._say(
+                job.worker_stopped,
+                _facts(worker),
+                cause="stopped by its agent",
+                seconds=fact.ran,
+                exit_code=_code(fact.victims, worker),
+            )
+
+    def _ended(self, fact: Ended) -> None:
+        self._metrics.left_world()
+        self._metrics.workers_done()
+        if fact.error is not None and not self._is_over:
+            self._say(job.world_lost, cause=str(fact.error))
+
+    # -- of the shared state ----------------------------------------------------------------------
+
+    def changed(self, change: Change) -> None:
+        """Something changed in the shared state. May be called from any thread."""
+        with self._lock:
+            self._changed(change)
+
+    def _changed(self, change: Change) -> None:
+        if isinstance(change, (RoundOpened, RoundFormed)):
+            self._round(change)
+        elif isinstance(change, NodeJoined):
+            about = self._about(change.node)
+            self._say(job.node_joined, **about, cause="it registered", revision=change.revision)
+        elif isinstance(change, NodeGone):
+            say = job.node_left if change.said_goodbye else job.node_lost
+            why = change.node.cause if change.said_goodbye else "its lease ended"
+            self._say(say, **self._about(change.node), cause=why, revision=change.revision)
+        elif isinstance(change, JobClosed):
+            self._is_over = True
+            terminal = change.terminal
+            self._say(
+                job.job_ended,
+                succeeded=terminal.exit_code == 0,
+                cause=terminal.reason,
+                revision=change.revision,
+            )
+        elif isinstance(change, (LeaseHeld, LeaseLost, LeaseRenewed)):
+            self._lease(change)
+        elif isinstance(change, BackendAway):
+            self._metrics.etcd_away()
+            self._say(job.etcd_away, cause=change.reason)
+        elif isinstance(change, BackendBack):
+            self._metrics.etcd_back()
+            self._say(job.etcd_back, seconds=change.seconds)
+        elif isinstance(change, BackendAnswered):
+            self._metrics.etcd_answered(change.operation, seconds=change.seconds, failed=change.failed)
+
+    def _round(self, change: RoundOpened | RoundFormed) -> None:
+        """There is a newer round; or the newest is formed: of that, `Entered` tells."""
+        newest = self._newest
+        is_new = newest is None or _number(newest) != _number(change)
+        self._newest = change
+        if is_new and self._info is not None and not self._is_superseded:
+            self._superseded(change)
+
+    def _superseded(self, change: RoundOpened | RoundFormed) -> None:
+        self._is_superseded = True
+        self._say(job.world_superseded, cause=change.round.cause, revision=change.revision)
+
+    def _lease(self, change: LeaseHeld | LeaseLost | LeaseRenewed) -> None:
+        now = time.monotonic()
+        if isinstance(change, LeaseLost):
+            if self._lease_lost_at is None:
+                self._lease_lost_at = now
+                self._metrics.lease_lost()
+                self._say(job.lease_lost, cause=change.reason)
+            return
+        self._metrics.lease_renewed()
+        if isinstance(change, LeaseHeld) and self._lease_lost_at is not None:
+            lost_at, self._lease_lost_at = self._lease_lost_at, None
+            self._say(job.lease_regained, seconds=now - lost_at)
+
+    def found(self, finding: stragglers.Finding) -> None:
+        """A worker is slow or stuck for all that its own times say, or no longer."""
+        is_better = finding.change in (stragglers.Change.EVEN, stragglers.Change.MOVING)
+        # A rank can be slow in several sections, and stuck besides.
+        is_stuck = finding.change in (stragglers.Change.STUCK, stragglers.Change.MOVING)
+        trouble = (finding.rank, "" if is_stuck else finding.series)
+        with self._lock:
+            (self._unwell.discard if is_better else self._unwell.add)(trouble)
+            self._health(str(finding))
+
+    # -- both -------------------------------------------------------------------------------------
+
+    def _health(self, why: str) -> None:
+        self._metrics.health_changed(healthy=not self._unwell)
+        self._say(job.health_changed, healthy=not self._unwell, cause=why)
+
+    def _say(self, make: Callable[..., Event], *about: object, **facts: object) -> None:
+        self._record(make(self._origin, self._standpoint(), *about, **facts))
+
+    def _about(self, node: Node) -> dict[str, str]:
+        return {"node": name_of(node.node_id), "node_id": node.node_id}
+
+    def _standpoint(self) -> job.Standpoint:
+        info = self._info
+        return job.Standpoint(
+            round=None if info is None else info.round,
+            group_rank=None if info is None else info.rank,
+            group_world_size=None if info is None else info.world_size,
+            agent_restarts=self._restarts,
+            total_run_time=time.monotonic() - self._began,
+        )
+
+    def _count(self, state: WorkerState, workers: Iterable[Worker]) -> None:
+        self._metrics.workers({state.value.lower(): len(list(workers))})
+
+
+def name_of(node_id: str) -> str:
+    """The name of a node, which is the same in all its lives if its user gave it one."""
+    return _LIFE.sub("", node_id)
+
+
+def _number(change: RoundOpened | RoundFormed) -> tuple[int, int]:
+    return change.round.incarnation, change.round.round
+
+
+def _facts(worker: Worker) -> job.WorkerFacts:
+    return job.WorkerFacts(
+        local_rank=worker.local_rank,
+        global_rank=worker.global_rank,
+        role_rank=worker.role_rank,
+        role_world_size=worker.role_world_size,
+        pid=worker.id,
+    )
+
+
+def _code(victims: Mapping[int, ProcessFailure], worker: Worker) -> int | None:
+    """The exit code of a worker that was stopped; None where it ended well, or nobody knows."""
+    victim = victims.get(worker.global_rank)
+    return None if victim is None else victim.exitcode

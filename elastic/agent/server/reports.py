@@ -1,0 +1,74 @@
+"""What workers report of themselves, as an instrument: deadlines, signs of life, and who is slow.
+
+A worker whose deadline has passed, or that is silent for too long, counts as failed. One that is slow, or
+stuck for all that its steps say, is only named.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from elastic.timer.series import Series
+from elastic.timer.watch import WorkerWatch
+
+from .instruments import Entered, Fact, Instrument, Joining, Standpoint
+from .stragglers import Finding, Stragglers
+
+log = logging.getLogger("elastic.agent")
+
+
+class Reports(Instrument):
+    """Owns `watch`. `found` is called with each finding of `stragglers`, after it was logged."""
+
+    def __init__(
+        self, watch: WorkerWatch, stragglers: Stragglers, *, found: Callable[[Finding], None] = lambda _: None
+    ) -> None:
+        self._watch = watch
+        self._stragglers = stragglers
+        self._found = found
+        self._ranks: dict[int, int] = {}
+        self._failed: dict[int, str] = {}
+
+    def environment(self, local_rank: int) -> Mapping[str, str]:  # noqa: ARG002 - it is the same for all
+        return self._watch.environment()
+
+    def tell(self, fact: Fact) -> None:
+        if isinstance(fact, Entered):
+            self._ranks = {worker.local_rank: worker.global_rank for worker in fact.group.workers}
+            self._watch.begin(fact.processes)
+            self._stragglers.begin()
+        elif not isinstance(fact, Joining):  # whatever else happens ends the work of these workers
+            self._failed = {}
+            self._ranks = {}
+            self._watch.end()
+
+    def turn(self, standpoint: Standpoint) -> None:  # noqa: ARG002
+        for overdue in self._watch.poll():
+            self._failed.setdefault(overdue.local_rank, overdue.sentence(self._ranks[overdue.local_rank]))
+        now = time.monotonic()
+        if self._ranks and self._stragglers.due(now):
+            for finding in self._stragglers.look(self._series(), now):
+                log.warning("%s", finding)
+                self._found(finding)
+
+    def fileno(self) -> int | None:
+        return self._watch.fileno()
+
+    def wakeup(self) -> float | None:
+        times = [self._watch.wakeup(), self._stragglers.wakeup() if self._ranks else None]
+        return min((at for at in times if at is not None), default=None)
+
+    def failed_workers(self) -> Mapping[int, str]:
+        return self._failed
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def _series(self) -> dict[str, dict[int, Series]]:
+        """The series of this node's workers, by name and global rank."""
+        return {
+            name: {self._ranks[local_rank]: series for local_rank, series in of_ranks.items()}
+            for name, of_ranks in self._watch.series().items()
+        }

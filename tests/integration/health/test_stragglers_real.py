@@ -1,0 +1,67 @@
+"""Four real workers that report their steps: the slow one is named, and of four even ones nobody is."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+from support.reporting import PATIENCE, Worker, watching
+
+from elastic.agent.server.stragglers import Change, Finding, StragglerPolicy, Stragglers
+from elastic.timer.series import STEP
+from elastic.timer.watch import WorkerWatch
+
+STEPS = "import time, elastic.worker as w\nfor _ in range({steps}): time.sleep({seconds}); w.step()\n"
+
+
+def run(watch: WorkerWatch, stragglers: Stragglers, workers: list[Worker]) -> list[Finding]:
+    """As the agent's loop does, until somebody is named or all have ended."""
+    found: list[Finding] = []
+    give_up = time.monotonic() + 4 * PATIENCE
+    while not found and any(worker.process.poll() is None for worker in workers):
+        assert time.monotonic() < give_up
+        at = min(t for t in (watch.wakeup(), stragglers.wakeup(), time.monotonic() + 1) if t is not None)
+        select.select([watch], [], [], max(0.0, at - time.monotonic()))
+        assert watch.poll() == []
+        if stragglers.due(time.monotonic()):
+            found += stragglers.look(watch.series(), time.monotonic())
+    return found
+
+
+def test_the_one_of_four_that_sleeps_twice_as_long_is_named_within_twenty_steps() -> None:
+    stragglers = Stragglers()
+    with watching(WorkerWatch()) as watch, contextlib.ExitStack() as stack:
+        workers = [
+            stack.enter_context(
+                Worker(STEPS.format(steps=1000, seconds=0.2 if rank == 2 else 0.1), watch.environment())
+            )
+            for rank in range(4)
+        ]
+        watch.begin({rank: worker.pid for rank, worker in enumerate(workers)})
+        found = run(watch, stragglers, workers)
+        steps = watch.series()[STEP][2].count
+    assert [(f.change, f.rank, f.series) for f in found] == [(Change.SLOW, 2, STEP)]
+    assert steps <= 20
+
+
+@pytest.mark.slow
+def test_of_four_even_ones_nobody_is_named_in_a_thousand_steps_on_a_busy_machine() -> None:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        with watching(WorkerWatch()) as watch, contextlib.ExitStack() as stack:
+            workers = [
+                stack.enter_context(Worker(STEPS.format(steps=1000, seconds=0.02), watch.environment()))
+                for _ in range(4)
+            ]
+            watch.begin({rank: worker.pid for rank, worker in enumerate(workers)})
+            found = run(watch, Stragglers(StragglerPolicy()), workers)
+            assert [str(finding) for finding in found] == []
+            assert [worker.wait() for worker in workers] == [0] * 4
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
