@@ -57,13 +57,15 @@ Its arguments are FILE RANK CODE TIMES; a negative code is a signal.
 class Agent:
     """One running agent. Everything that it and its workers print is in `lines`."""
 
-    def __init__(self, name: str, argv: list[str], *, directory: Path, env: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, argv: list[str], *, directory: Path, env: dict[str, str], module: str = "elastic.run"
+    ) -> None:
         self.name = name
         self.lines: list[str] = []
         self._news = threading.Condition()
         self._ended = False
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "elastic.run", *argv],
+            [sys.executable, "-m", module, *argv],
             cwd=directory,
             env=environment(env),
             stdin=subprocess.DEVNULL,
@@ -150,6 +152,7 @@ class Job:
         run_id: str | None = None,
         user: str | None = None,
         password: str | None = None,
+        backend: str = "etcd",
     ) -> None:
         """`user` and `password` are the test's own, to look at what is stored; agents get theirs by `start`.
 
@@ -165,7 +168,8 @@ class Job:
         self.stop_file = directory / f"stop-{unique}"
         self.diary = Diary(directory / f"diary-{unique}")
         self.agents: list[Agent] = []
-        self._client = Client([endpoint], user=user, password=password)
+        self.backend = backend
+        self._client = Client([endpoint], user=user, password=password) if backend == "etcd" else None
 
     def script(self, text: str, name: str = "worker.py") -> str:
         path = self.directory / name
@@ -185,7 +189,7 @@ class Job:
         settings = f"ttl={self.ttl},last_call_timeout={self.last_call},settle_timeout=0.2,node_name={name}"
         argv = [
             f"--nnodes={self.nodes}",
-            "--rdzv-backend=etcd",
+            f"--rdzv-backend={self.backend}",
             f"--rdzv-endpoint={endpoint or self.endpoint}",
             f"--rdzv-id={self.run_id}",
             f"--rdzv-conf={settings}{',' + conf if conf else ''}",
@@ -219,13 +223,18 @@ class Job:
         """Let the sleeping workers end well."""
         self.stop_file.touch()
 
+    @property
+    def _etcd(self) -> Client:
+        assert self._client is not None, f"the run is not kept in etcd but by {self.backend}"
+        return self._client
+
     def key_names(self) -> list[str]:
         """The keys of the run in etcd, without its prefix."""
         prefix = f"/elastic/{self.run_id}/"
-        return [kv.key.decode().removeprefix(prefix) for kv in self._client.get_prefix(prefix.encode()).kvs]
+        return [kv.key.decode().removeprefix(prefix) for kv in self._etcd.get_prefix(prefix.encode()).kvs]
 
     def record(self, key: str) -> dict[str, Any]:
-        kv = self._client.get(f"/elastic/{self.run_id}/{key}".encode())
+        kv = self._etcd.get(f"/elastic/{self.run_id}/{key}".encode())
         assert kv is not None, f"{key} is not there"
         record: dict[str, Any] = json.loads(kv.value)
         return record
@@ -258,7 +267,8 @@ class Job:
             agent.close()
             if kind is not None:
                 print(f"--- {agent.name}\n{agent.text}")
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
 
 def wait_until(condition: Callable[[], object], what: str, *, patience: float = PATIENCE) -> float:
