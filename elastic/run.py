@@ -9,16 +9,16 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import NoReturn
 
+from elastic import __version__
 from elastic.launcher import devices, exit_codes, logs, lookup, machine
 from elastic.launcher.api import raise_for_failure
-from elastic.launcher.arguments import HelpRequested, Options, parse
+from elastic.launcher.arguments import HelpRequested, Options, VersionRequested, parse
 from elastic.launcher.assembly import agent_devices, run_agent
 from elastic.launcher.config import LaunchConfig
 from elastic.launcher.entrypoint import worker_command
 from elastic.launcher.errors import LaunchError, UsageError
+from elastic.launcher.instruments import InstrumentSettings
 from elastic.multiprocessing import AffinityMode, NumaOptions
 from elastic.multiprocessing.errors import ChildFailedError
 from elastic.multiprocessing.signals import SignalException
@@ -38,7 +38,9 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         return _run(sys.argv[1:] if args is None else list(args), os.environ)
     except HelpRequested as text:
-        return _helped(str(text))
+        return _answered(str(text))
+    except VersionRequested:
+        return _answered(f"elasticrun {__version__}")
     except RendezvousGracefulExitError as leaving:
         logger.info("%s", leaving)
         return ExitCode.SUCCESS
@@ -70,8 +72,18 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         raise_for_failure(result, program, args=args)
     except ChildFailedError as report:
         print(report, file=sys.stderr)
-        return _told(f"error: {result.reason or report.summary()}", result.exit_code)
+        return _told(f"error: {_verdict(result.reason)}", result.exit_code)
     return result.exit_code
+
+
+def _verdict(reason: str) -> str:
+    """What the last line adds to the report above it: not the cause again, but why there was no restart."""
+    _, mark, why = reason.rpartition("; ")
+    return (
+        f"the job has failed, as reported above; {why}"
+        if mark and "--max-" in why
+        else "the job has failed, as reported above"
+    )
 
 
 def _config(options: Options, environ: Mapping[str, str]) -> LaunchConfig:
@@ -91,10 +103,14 @@ def _config(options: Options, environ: Mapping[str, str]) -> LaunchConfig:
         log_line_prefix_template=options.log_line_prefix_template
         or environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
         local_addr=options.local_addr,
+        node_rank=options.node_rank,
+        master_addr=options.master_addr,
+        master_port=options.master_port,
         signals_to_handle=options.signals_to_handle,
         signals_to_pass_on=options.signals_to_pass_on,
         restart_backoff=options.restart_backoff,
         max_same_failures=options.max_same_failures,
+        exit_barrier_timeout=options.exit_barrier_timeout,
         notice_timeout=options.notice_timeout,
         notice_signal=options.notice_signal,
         duplicate_stdout_filters=options.duplicate_stdout_filters,
@@ -114,6 +130,18 @@ def _config(options: Options, environ: Mapping[str, str]) -> LaunchConfig:
         devices=options.devices,
         devices_per_rank=options.devices_per_rank,
         device_variable=options.device_variable,
+        event_log_handler=options.event_log_handler,
+        instruments=InstrumentSettings(
+            metrics_port=options.metrics_port,
+            metrics_host=options.metrics_host,
+            health_port=options.health_port,
+            health_host=options.health_host,
+            node_check=options.node_check,
+            node_check_timeout=options.node_check_timeout,
+            first_report_timeout=options.first_report_timeout,
+            silence_timeout=options.silence_timeout,
+            find_stragglers=not options.no_stragglers,
+        ),
     )
 
 
@@ -135,13 +163,13 @@ def _worker_count(options: Options, environ: Mapping[str, str]) -> int:
     )
 
 
-def _helped(text: str) -> int:
+def _answered(text: str) -> int:
     try:
         print(text, flush=True)
     except BrokenPipeError:  # whoever reads has seen enough
         return ExitCode.SUCCESS
     except OSError as error:
-        return _told(f"error: the help cannot be written: {error.strerror}", ExitCode.USAGE)
+        return _told(f"error: the answer cannot be written: {error.strerror}", ExitCode.USAGE)
     return ExitCode.SUCCESS
 
 
@@ -150,19 +178,5 @@ def _told(message: str, code: int) -> int:
     return code
 
 
-def command() -> NoReturn:
-    """What the shell runs: `main`, and then the end of the process, with no finalisation of the interpreter.
-
-    gRPC's threads are stopped there wherever they happen to be, and a lock that one of them holds then can
-    keep the process from ending. All that had to be cleaned up has been by then.
-    """
-    code = main()
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
-
-
 if __name__ == "__main__":
-    command()
+    sys.exit(main())

@@ -6,5 +6,13 @@
 from elastic.launcher.api import elastic_launch, launch_agent
 from elastic.launcher.config import LaunchConfig
 from elastic.launcher.errors import LaunchError, UsageError
+from elastic.launcher.instruments import InstrumentSettings
 
-__all__ = ["LaunchConfig", "LaunchError", "UsageError", "elastic_launch", "launch_agent"]
+__all__ = [
+    "InstrumentSettings",
+    "LaunchConfig",
+    "LaunchError",
+    "UsageError",
+    "elastic_launch",
+    "launch_agent",
+]

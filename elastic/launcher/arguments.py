@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from elastic.launcher import values
+from elastic.launcher import backends, values
 from elastic.launcher.errors import UsageError
 from elastic.launcher.flags import FLAGS, GROUPS, Flag
 from elastic.launcher.values import NodeRange
 from elastic.multiprocessing.redirects import Std
 
-__all__ = ["HelpRequested", "Options", "help_text", "parse"]
+__all__ = ["HelpRequested", "Options", "VersionRequested", "help_text", "parse"]
 
 _PROGRAM = "elasticrun"
 _PREFIX = "PET_"
@@ -28,7 +28,8 @@ _NO_RUN_ID = "none"
 
 _DESCRIPTION = """\
 Run a training script on one machine or many. Nodes may come and go within --nnodes; the workers of
-every node are started again whenever the membership changes.
+every node are started again whenever the membership changes. Command lines of torchrun work as they are,
+with --rdzv-backend=c10d, with --node-rank and --master-addr, and with --standalone.
 
   elasticrun --nproc-per-node=4 train.py --lr 0.1
   elasticrun --nnodes=2:8 --nproc-per-node=gpu --rdzv-endpoint=etcd1:2379,etcd2:2379,etcd3:2379 \\
@@ -40,7 +41,8 @@ Each flag may be written with underscores, and may be set by an environment vari
 --nnodes, PET_LOG_DIR for --log-dir. The flag wins.
 
 exit codes: 0 success; 2 wrong usage; the first failed worker's own code; 128+N for signal N;
-69 etcd not usable; 70 fault of the launcher; 75 not enough nodes in time; 76 unusable shared state.
+69 rendezvous not usable; 70 fault of the launcher; 71 bad node; 75 not enough nodes in time; 76 unusable
+shared state.
 """
 
 
@@ -57,6 +59,9 @@ class Options:
     rdzv_conf: Mapping[str, str]
     rdzv_timeout: float | None
     local_addr: str | None
+    node_rank: int
+    master_addr: str | None
+    master_port: int | None
     module: bool
     no_python: bool
     run_path: bool
@@ -74,6 +79,7 @@ class Options:
     signals_to_pass_on: tuple[str, ...]
     restart_backoff: float
     max_same_failures: int
+    exit_barrier_timeout: float
     notice_timeout: float
     notice_signal: str | None
     log_dir: str | None
@@ -88,6 +94,16 @@ class Options:
     dump_stacks: bool
     duplicate_stdout_filters: tuple[str, ...]
     duplicate_stderr_filters: tuple[str, ...]
+    event_log_handler: str
+    metrics_port: int | None
+    metrics_host: str
+    health_port: int | None
+    health_host: str
+    node_check: str | None
+    node_check_timeout: float
+    first_report_timeout: float
+    silence_timeout: float
+    no_stragglers: bool
     script: str
     script_args: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()  # one sentence for each value that a variable gave, or failed to give
@@ -96,6 +112,10 @@ class Options:
 
 class HelpRequested(Exception):
     """``--help`` was given; the text of the exception is the help."""
+
+
+class VersionRequested(Exception):
+    """``--version`` was given."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -110,6 +130,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     :param environ: the environment; only names that begin with ``PET_`` are read.
     :raises UsageError: one sentence, for the first thing that is wrong.
     :raises HelpRequested: ``--help`` stands before the script.
+    :raises VersionRequested: ``--version`` does.
     """
     given, script, script_args = _split(argv)
     options: dict[str, Any] = {}
@@ -128,9 +149,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             origins.append(f"{flag.long} is {shown}, from {flag.variable}")
         else:
             options[flag.dest] = flag.default
-    warnings = _unknown_variables(environ)
     _check_entrypoint(options)
-    _check_rendezvous(options)
+    if options["rdzv_id"] == _NO_RUN_ID:
+        options["rdzv_id"] = None
+    set_here = {flag.dest for flag in FLAGS if flag.dest in given or environ.get(flag.variable)}
+    warnings = _unknown_variables(environ) + backends.settle(options, set_here)
     return Options(
         **options, script=script, script_args=script_args, origins=tuple(origins), warnings=tuple(warnings)
     )
@@ -155,6 +178,8 @@ def _split(argv: Sequence[str]) -> tuple[dict[str, list[str]], str, tuple[str, .
     given: dict[str, list[str]] = vars(namespace)
     if "help" in given:
         raise HelpRequested(help_text())
+    if "version" in given:
+        raise VersionRequested
     if unknown:
         raise UsageError(_unknown_flag(unknown[0]))
     command = argv[end + 1 :] if argv[end : end + 1] == ["--"] else argv[end:]
@@ -215,6 +240,7 @@ def _parser(*, underscores: bool) -> argparse.ArgumentParser:
                 *spellings, dest=flag.dest, action="append", metavar=flag.metavar, help=flag.help
             )
     parser.add_argument("-h", "--help", action="store_true", help="show this and exit")
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
     return parser
 
 
@@ -269,24 +295,3 @@ def _check_entrypoint(options: Mapping[str, Any]) -> None:
     chosen = [f"--{name.replace('_', '-')}" for name in ("module", "no_python", "run_path") if options[name]]
     if len(chosen) > 1:
         raise UsageError(f"{' and '.join(chosen)} exclude each other; keep one")
-
-
-def _check_rendezvous(options: dict[str, Any]) -> None:
-    if options["rdzv_id"] == _NO_RUN_ID:
-        options["rdzv_id"] = None
-    if options["standalone"]:
-        if options["rdzv_endpoint"]:
-            raise UsageError(
-                f"--standalone brings its own etcd, and --rdzv-endpoint={options['rdzv_endpoint']} names "
-                "another; drop one of them"
-            )
-        if options["nnodes"].maximum > 1:
-            raise UsageError(
-                f"--standalone is for one node, and --nnodes={options['nnodes']} asks for more; drop "
-                "--standalone and give --rdzv-endpoint=HOST:PORT of an etcd that all nodes reach"
-            )
-        if options["rdzv_backend"] != "etcd":
-            raise UsageError(
-                f"--standalone brings an etcd and --rdzv-backend={options['rdzv_backend']} does not use one; "
-                "drop one of them"
-            )

@@ -14,9 +14,10 @@ from elastic.agent.server import ElasticAgent, LocalElasticAgent, RunResult, Wor
 from elastic.launcher import devices, machine, workers
 from elastic.launcher.config import LaunchConfig
 from elastic.launcher.errors import LaunchError, UsageError
-from elastic.launcher.lookup import check_log_dir, loopback_hosts
+from elastic.launcher.instruments import check_this_node, make_instruments
+from elastic.launcher.lookup import loopback_hosts, make_log_dir
 from elastic.launcher.signals import raised_as_exceptions
-from elastic.launcher.standalone import standalone_etcd
+from elastic.launcher.standalone import Brought, bring
 from elastic.launcher.values import NodeRange
 from elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, Std
 from elastic.multiprocessing.logs_registry import create_logs_specs
@@ -50,25 +51,26 @@ def run_agent(
     """
     worker_env = _worker_env(config, environ)
     shutdown_timeout = config.shutdown_seconds(environ)
-    run_id = config.run_id if config.has_run_id else secrets.token_hex(6)
+    run_id = _run_id(config)
     with ExitStack() as stack:
         start_up = stack.enter_context(raised_as_exceptions(config.signals, ignored=config.passed_signals))
+        labels = check_this_node(config.instruments, environ)
         logs_specs = stack.enter_context(_logs(config))
-        endpoint = config.rdzv_endpoint
+        where = Brought(config.rdzv_backend, config.endpoint)
         if config.is_standalone:
-            endpoint = stack.enter_context(standalone_etcd(environ))
+            where = stack.enter_context(bring(config.rdzv_backend, environ))
         elif config.max_nodes > 1:
             _warn_of_loopback(config)
         logger.info(
-            "run id %s%s: nodes %s, workers on this one %d, rendezvous by %s at %s",
+            "run id %s%s: nodes %s, workers on this one %d, rendezvous by %s%s",
             run_id,
-            "" if config.has_run_id else " (generated)",
+            "" if config.has_run_id else " (not given)",
             NodeRange(config.min_nodes, config.max_nodes),
             config.nproc_per_node,
-            config.rdzv_backend,
-            endpoint,
+            where.backend,
+            f" at {where.endpoint}" if where.endpoint else "",
         )
-        handler = _handler(config, endpoint=endpoint, run_id=run_id)
+        handler = _handler(config, where, run_id=run_id)
         stack.callback(handler.shutdown)
         spec = WorkerSpec(
             role=config.role,
@@ -79,6 +81,20 @@ def run_agent(
             max_restarts=config.max_restarts,
             monitor_interval=config.monitor_seconds,
             local_addr=config.local_addr,
+            labels=labels,
+        )
+        instruments = make_instruments(
+            config.instruments,
+            handler,
+            job={
+                "role": config.role,
+                "entry_point": spec.get_entrypoint_name(),
+                "min_nodes": config.min_nodes,
+                "max_nodes": config.max_nodes,
+            },
+            event_destination=config.event_log_handler,
+            environ=environ,
+            owner=stack,
         )
         agent = LocalElasticAgent(
             spec,
@@ -86,6 +102,7 @@ def run_agent(
             start_method=config.start_method,
             log_line_prefix_template=config.log_line_prefix_template,
             shutdown_timeout=shutdown_timeout,
+            exit_barrier_timeout=config.exit_barrier_seconds,
             worker_env=worker_env.__getitem__,
             numa_options=config.numa_options,
             dump_stacks=config.dump_stacks,
@@ -96,6 +113,7 @@ def run_agent(
             notice_timeout=config.notice_seconds,
             notice_signal=config.notice_number,
             restarts=config.restarts,
+            instruments=instruments,
         )
         if on_agent is not None:
             on_agent(agent)
@@ -169,7 +187,8 @@ def _logs_specs(config: LaunchConfig) -> LogsSpecs:
     if isinstance(named, LogsSpecs):
         return named
     if config.log_dir is not None and named is None:
-        check_log_dir(config.log_dir)
+        make_log_dir(config.log_dir)
+    _warn_of_strangers(config)
     settings: dict[str, Any] = {
         "log_dir": config.log_dir,
         "redirects": Std.NONE if config.redirects is None else config.redirects,
@@ -191,12 +210,34 @@ def _logs_specs(config: LaunchConfig) -> LogsSpecs:
         raise LaunchError(str(error), ExitCode.INTERNAL) from error
 
 
-def _handler(config: LaunchConfig, *, endpoint: str, run_id: str) -> RendezvousHandler:
+def _warn_of_strangers(config: LaunchConfig) -> None:
+    """Say where redirects name local ranks that this node does not have."""
+    for name, chosen in (("redirects", config.redirects), ("tee", config.tee)):
+        if not isinstance(chosen, Mapping):
+            continue
+        strangers = sorted(rank for rank in chosen if rank >= config.nproc_per_node)
+        if strangers:
+            logger.warning(
+                "--%s names local rank %s, which has no effect: this node has %d workers, counted from 0",
+                name,
+                ", ".join(map(str, strangers)),
+                config.nproc_per_node,
+            )
+
+
+def _run_id(config: LaunchConfig) -> str:
+    """The job's name; a new one for a single node, and what all nodes have in common where they need none."""
+    if config.has_run_id:
+        return config.run_id
+    return secrets.token_hex(6) if config.max_nodes == 1 else "none"
+
+
+def _handler(config: LaunchConfig, where: Brought, *, run_id: str) -> RendezvousHandler:
     try:
         return create_handler(
             RendezvousParameters(
-                config.rdzv_backend,
-                endpoint,
+                where.backend,
+                where.endpoint,
                 run_id,
                 config.min_nodes,
                 config.max_nodes,
@@ -211,9 +252,13 @@ def _handler(config: LaunchConfig, *, endpoint: str, run_id: str) -> RendezvousH
 
 
 def _warn_of_loopback(config: LaunchConfig) -> None:
-    for host in loopback_hosts(endpoint.host for endpoint in config.etcd_endpoints):
+    flag = (
+        "--master-addr" if config.rdzv_backend == "static" and not config.rdzv_endpoint else "--rdzv-endpoint"
+    )
+    for host in loopback_hosts(endpoint.host for endpoint in config.endpoints):
         logger.warning(
             "%s is this machine alone: nodes on other machines will not find this job; "
-            "give --rdzv-endpoint an address that all of them reach",
+            "give %s an address that all of them reach",
             host,
+            flag,
         )

@@ -12,18 +12,18 @@ from datetime import timedelta
 from typing import Any
 
 from elastic.agent.server import RestartPolicy
-from elastic.launcher import values
+from elastic.launcher import backends, values
 from elastic.launcher.errors import UsageError
 from elastic.launcher.flags import DEFAULT_NEWS, DEFAULT_SIGNALS
+from elastic.launcher.instruments import InstrumentSettings
 from elastic.multiprocessing import LogsSpecs, NumaOptions, Std
-from elastic.utils.endpoints import Endpoint, parse_endpoints
+from elastic.utils.endpoints import Endpoint
 
 __all__ = ["Duration", "LaunchConfig"]
 
 Duration = float | timedelta  # a float is seconds
 
 _UNSET_TIMEOUT = -1
-_ETCD_PORT = 2379  # where a port is not written
 
 # What RendezvousParameters takes by name, so that no setting may have the name; and what to use instead.
 _OWN_FIELDS = {
@@ -53,7 +53,8 @@ class LaunchConfig:
     ``role``
         role of the workers of this node.
     ``rdzv_endpoint``
-        where etcd is. "": this process brings one for itself, which only a single node may ask for.
+        where the backend is found, in its own form (see ``--rdzv-endpoint``). "": this process brings what it
+        needs, which only a single node may ask for; static meets at ``master_addr`` and ``master_port``.
     ``rdzv_backend``, ``rdzv_configs``
         the rendezvous backend and its settings; the backend refuses settings that it does not know.
     ``rdzv_timeout``
@@ -79,7 +80,10 @@ class LaunchConfig:
     ``numa_options``
         which CPUs to bind workers to; None: none.
     ``local_addr``
-        address of this node that the others reach; None: that of the connection to etcd.
+        address of this node that the others reach; None: that from which it reaches the rendezvous.
+    ``node_rank``, ``master_addr``, ``master_port``
+        of the backend static, and used by no other: this node's rank, and where node rank 0 is. With a port
+        the workers of rank 0 get that one, else (None or 0) a free one.
     ``signals_to_handle``
         names of the signals on which this node stops its workers and leaves; a list, or one string
         with commas.
@@ -92,9 +96,12 @@ class LaunchConfig:
     ``max_same_failures``
         how many equal failures in a row, each within a minute, end the job whatever ``max_restarts``
         allows; 0: none do.
+    ``exit_barrier_timeout``
+        how long this node, when its workers are done, waits for the others. They need not be waited for when
+        they are done or gone.
     ``notice_timeout``
         how long workers may take to save and to acknowledge before they are stopped for nodes that wait
-        to be let in; see :mod:`elastic.worker`. 0: they are not told.
+        to be let in, or that leave; see :mod:`elastic.worker`. 0: they are not told.
     ``notice_signal``
         name of a signal that workers get with the notice, if they have a handler for it; None: none.
     ``duplicate_stdout_filters``, ``duplicate_stderr_filters``
@@ -110,6 +117,11 @@ class LaunchConfig:
         environment variable that tells workers their devices.
     ``virtual_local_rank``
         each worker sees its own devices only (one, without ``devices_per_rank``) and LOCAL_RANK=0.
+
+    ``event_log_handler``
+        where events of the job go: "console", "file:PATH", "otel", a plug-in's, or "null", nowhere.
+    ``instruments``
+        health checks, metrics and the watch over workers; see :class:`InstrumentSettings`.
 
     Durations are ``timedelta``, or a number of seconds.
 
@@ -132,10 +144,14 @@ class LaunchConfig:
     log_line_prefix_template: str | None = None
     _: KW_ONLY
     local_addr: str | None = None
+    node_rank: int = 0
+    master_addr: str | None = None
+    master_port: int | None = None
     signals_to_handle: str | Sequence[str] = DEFAULT_SIGNALS
     signals_to_pass_on: str | Sequence[str] = DEFAULT_NEWS
     restart_backoff: Duration = 1.0
     max_same_failures: int = 5
+    exit_barrier_timeout: Duration = 300.0
     notice_timeout: Duration = 0.0
     notice_signal: str | None = None
     duplicate_stdout_filters: Sequence[str] | None = None
@@ -154,6 +170,8 @@ class LaunchConfig:
     devices: Sequence[str] | None = None
     devices_per_rank: int | None = None
     device_variable: str = "CUDA_VISIBLE_DEVICES"
+    event_log_handler: str = "null"
+    instruments: InstrumentSettings = field(default_factory=InstrumentSettings)
 
     def __post_init__(self) -> None:
         self._check_size()
@@ -163,15 +181,22 @@ class LaunchConfig:
 
     @property
     def is_standalone(self) -> bool:
-        """Whether this agent is to bring its own etcd."""
-        return self.rdzv_backend == "etcd" and not self.rdzv_endpoint
+        """Whether this agent is to bring its own etcd or store."""
+        return backends.brings_its_own(self.rdzv_backend, self.rdzv_endpoint, max_nodes=self.max_nodes)
 
     @property
-    def etcd_endpoints(self) -> tuple[Endpoint, ...]:
-        """``rdzv_endpoint``, if it is an etcd's that somebody else runs; else nothing."""
-        if self.rdzv_backend != "etcd" or not self.rdzv_endpoint:
+    def endpoint(self) -> str:
+        """``rdzv_endpoint``, or where the nodes of the backend static meet."""
+        if self.rdzv_backend == "static" and not self.rdzv_endpoint:
+            return backends.static_endpoint(self.master_addr, self.master_port, alone=self.max_nodes == 1)
+        return self.rdzv_endpoint
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The hosts and ports of ``endpoint``, if it has the form of such; else nothing."""
+        if self.is_standalone:
             return ()
-        return parse_endpoints(self.rdzv_endpoint, default_port=_ETCD_PORT)
+        return backends.endpoints(self.rdzv_backend, self.endpoint, settings=self.rdzv_configs)
 
     @property
     def has_run_id(self) -> bool:
@@ -182,6 +207,8 @@ class LaunchConfig:
     def rendezvous_settings(self) -> dict[str, Any]:
         """``rdzv_configs``, with ``rdzv_timeout`` as the ``join_timeout`` it stands for."""
         settings = dict(self.rdzv_configs)
+        if self.rdzv_backend == "static":
+            settings.setdefault("rank", self.node_rank)
         timeout = _seconds(self.rdzv_timeout)
         if timeout != _UNSET_TIMEOUT:
             settings["join_timeout"] = timeout
@@ -201,6 +228,11 @@ class LaunchConfig:
     def passed_signals(self) -> tuple[signal.Signals, ...]:
         """``signals_to_pass_on`` as signals, without those to handle."""
         return tuple(number for number in _signals(self.signals_to_pass_on) if number not in self.signals)
+
+    @property
+    def exit_barrier_seconds(self) -> float:
+        """``exit_barrier_timeout`` in seconds."""
+        return _seconds(self.exit_barrier_timeout)
 
     @property
     def notice_seconds(self) -> float:
@@ -246,20 +278,14 @@ class LaunchConfig:
                 values.run_id(self.run_id)
             except ValueError as error:
                 raise UsageError(f"run_id {self.run_id!a} {error}") from None
-        if self.max_nodes > 1 and not self.rdzv_endpoint:
-            raise UsageError(
-                f"a job of up to {self.max_nodes} nodes needs an etcd that all of them reach; "
-                "give --rdzv-endpoint=HOST:PORT (rdzv_endpoint)"
-            )
-        if self.max_nodes > 1 and not self.has_run_id:
-            raise UsageError(
-                f"a job of up to {self.max_nodes} nodes needs a name by which they find each other; "
-                "give --rdzv-id=NAME (run_id), the same on every node"
-            )
-        try:
-            _ = self.etcd_endpoints
-        except ValueError as error:
-            raise UsageError(f"--rdzv-endpoint: {error}") from None
+        backends.check(
+            self.rdzv_backend,
+            self.endpoint,
+            nodes=values.NodeRange(self.min_nodes, self.max_nodes),
+            node_rank=self.node_rank,
+            has_run_id=self.has_run_id,
+            settings=self.rdzv_configs,
+        )
         for key in self.rdzv_configs:
             if key in _OWN_FIELDS:
                 raise UsageError(
@@ -288,7 +314,7 @@ class LaunchConfig:
             raise UsageError(f"shutdown_timeout={self.shutdown_timeout} is no duration; make it 0 or more")
         if self.devices_per_rank is not None:
             _at_least("devices_per_rank", self.devices_per_rank, 1)
-        for name in ("notice_timeout", "restart_backoff"):
+        for name in ("notice_timeout", "restart_backoff", "exit_barrier_timeout"):
             if not 0 <= _seconds(getattr(self, name)) < math.inf:
                 raise UsageError(f"{name}={getattr(self, name)} is no duration; make it 0 or more")
         _at_least("max_same_failures", self.max_same_failures, 0)

@@ -5,6 +5,7 @@
  2    the command cannot be carried out as written; nothing was started
  69   etcd (or another rendezvous backend) cannot be used, or was lost for good
  70   a fault of the launcher itself
+ 71   the node check found this node to be bad, and it did not join
  75   not enough nodes came in time; trying again later may help
  76   the shared state cannot be used: unreadable, newer than this program, or of a different job
  N    the worker that failed first ended with code N

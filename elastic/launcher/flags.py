@@ -26,6 +26,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "devices": "devices and CPUs",
         "failures": "failures and shutdown",
         "output": "logs and output",
+        "instruments": "health, metrics and events",
     }
 )
 
@@ -83,15 +84,18 @@ FLAGS: tuple[Flag, ...] = (
         kind="switch",
         convert=values.switch,
         default=False,
-        help="one node that brings its own etcd, on a free port of the loopback; what a single node "
-        "without --rdzv-endpoint does anyway",
+        help="one node that brings its own rendezvous, on a free port of the loopback: an etcd, or a store "
+        "where there is no etcd program; what a single node without --rdzv-endpoint does anyway",
     ),
     Flag(
         name="rdzv-endpoint",
         group="rendezvous",
         metavar="HOST:PORT[,HOST:PORT]",
         default="",
-        help="where etcd is; several members with commas; also [::1]:2379, etcd://HOST, https://HOST",
+        help="where the backend is found. etcd (port 2379): its members, with commas; also [::1]:2379, "
+        "etcd://HOST, https://HOST. c10d, p10d, tcp (port 29400): the node that is to keep the store. "
+        "static (port 29500): node rank 0, instead of --master-addr and --master-port. file: a path that "
+        "all nodes share",
     ),
     Flag(
         name="rdzv-id",
@@ -99,14 +103,17 @@ FLAGS: tuple[Flag, ...] = (
         metavar="ID",
         convert=values.run_id,
         default="none",
-        help="name of the job, the same on every node; a single node may leave it out and gets a new one",
+        help="name of the job, the same on every node; a single node may leave it out and gets a new one; "
+        "static nodes need none",
     ),
     Flag(
         name="rdzv-backend",
         group="rendezvous",
         metavar="NAME",
-        default="etcd",
-        help="how the membership is agreed on (default: etcd)",
+        convert=values.backend,
+        help="how the membership is agreed on: etcd; c10d, p10d or tcp, a store in one of the agents; file, "
+        "a file that all nodes share; static, fixed node ranks (default: etcd, or static if --master-addr, "
+        "--master-port or --node-rank ask for it)",
     ),
     Flag(
         name="rdzv-conf",
@@ -128,7 +135,32 @@ FLAGS: tuple[Flag, ...] = (
         name="local-addr",
         group="rendezvous",
         metavar="ADDRESS",
-        help="address of this node that the others reach (default: that of the connection to etcd)",
+        help="address of this node that the others reach (default: the one from which it reaches the "
+        "rendezvous)",
+    ),
+    Flag(
+        name="node-rank",
+        group="rendezvous",
+        metavar="RANK",
+        convert=values.nonnegative,
+        default=0,
+        help="static only: the rank of this node, which it keeps (default: 0)",
+    ),
+    Flag(
+        name="master-addr",
+        group="rendezvous",
+        metavar="HOST",
+        convert=values.host,
+        help="static only: the address of node rank 0, where all nodes meet (default for one node: "
+        "127.0.0.1)",
+    ),
+    Flag(
+        name="master-port",
+        group="rendezvous",
+        metavar="PORT",
+        convert=values.port,
+        help="static only: the port of --master-addr where first all nodes meet and then their workers do "
+        "(default, and 0: the nodes meet at 29500, and the workers at a free port)",
     ),
     Flag(
         name="module",
@@ -270,13 +302,22 @@ FLAGS: tuple[Flag, ...] = (
         "the same way and within a minute (default: 5; 0: never)",
     ),
     Flag(
+        name="exit-barrier-timeout",
+        group="failures",
+        metavar="SECONDS",
+        convert=values.seconds(zero=True),
+        default=300.0,
+        help="how long this node, when its workers are done, waits for the other nodes; it ends at once when "
+        "they are done or gone (default: 300)",
+    ),
+    Flag(
         name="notice-timeout",
         group="failures",
         metavar="SECONDS",
         convert=values.seconds(zero=True),
         default=0.0,
         help="how long workers may take to save and to acknowledge before they are stopped because nodes "
-        "wait to be let in; see elastic.worker (default: 0, they are not told)",
+        "wait to be let in, or leave; see elastic.worker (default: 0, they are not told)",
     ),
     Flag(
         name="notice-signal",
@@ -381,5 +422,86 @@ FLAGS: tuple[Flag, ...] = (
         convert=values.filters,
         default=(),
         help="the same for stderr",
+    ),
+    Flag(
+        name="event-log-handler",
+        group="instruments",
+        metavar="NAME",
+        default="null",
+        help="where events of the job go: console, file:PATH, otel, or what a plug-in brings (default: null, "
+        "nowhere)",
+    ),
+    Flag(
+        name="metrics-port",
+        group="instruments",
+        metavar="PORT",
+        convert=values.port,
+        help="let Prometheus read this agent's metrics on that port; 0: any free one (default: off)",
+    ),
+    Flag(
+        name="metrics-host",
+        group="instruments",
+        metavar="ADDRESS",
+        convert=values.host,
+        default="127.0.0.1",
+        help="the address for that; there is no access control (default: 127.0.0.1)",
+    ),
+    Flag(
+        name="health-port",
+        group="instruments",
+        metavar="PORT",
+        convert=values.port,
+        help="answer GET /healthz (the agent works) and /readyz (its workers run) on that port; 0: any free "
+        "one (default: TORCHELASTIC_HEALTH_CHECK_PORT, else off)",
+    ),
+    Flag(
+        name="health-host",
+        group="instruments",
+        metavar="ADDRESS",
+        convert=values.host,
+        default="127.0.0.1",
+        help="the address for that (default: 127.0.0.1)",
+    ),
+    Flag(
+        name="node-check",
+        group="instruments",
+        metavar="COMMAND",
+        help="a command that is run before this node joins: exit code 0 says that the node is good, 1 that "
+        "it is bad and must not join; anything else is trouble of the check, and the node joins "
+        "(default: none)",
+    ),
+    Flag(
+        name="node-check-timeout",
+        group="instruments",
+        metavar="SECONDS",
+        convert=values.seconds(zero=False),
+        default=60.0,
+        help="how long the check may take (default: 60)",
+    ),
+    Flag(
+        name="first-report-timeout",
+        group="instruments",
+        metavar="SECONDS",
+        convert=values.seconds(zero=True),
+        default=0.0,
+        help="a worker that has reported nothing by then counts as failed; see elastic.worker (default: 0, "
+        "it need not report)",
+    ),
+    Flag(
+        name="silence-timeout",
+        group="instruments",
+        metavar="SECONDS",
+        convert=values.seconds(zero=True),
+        default=0.0,
+        help="a worker that has reported, and then reports nothing for so long, counts as failed (default: "
+        "0, never)",
+    ),
+    Flag(
+        name="no-stragglers",
+        group="instruments",
+        kind="switch",
+        convert=values.switch,
+        default=False,
+        help="do not compare the workers that report their steps to name those that are slow",
     ),
 )

@@ -1,6 +1,6 @@
 """Looks up what the command line names, before anything starts: programs, scripts, hosts.
 
-Adapter: reads the file system and the resolver, starts nothing.
+Adapter: reads the file system and the resolver, makes the directory for logs, starts nothing.
 """
 
 import ipaddress
@@ -14,7 +14,7 @@ from pathlib import Path
 from elastic.launcher.arguments import Options
 from elastic.launcher.errors import UsageError
 
-__all__ = ["check_log_dir", "check_script", "loopback_hosts", "python_program"]
+__all__ = ["check_script", "loopback_hosts", "make_log_dir", "python_program"]
 
 
 def python_program(environ: Mapping[str, str]) -> str:
@@ -56,8 +56,8 @@ def check_script(options: Options, environ: Mapping[str, str]) -> None:
     raise UsageError(f"there is no program {script} in PATH; give its path, or drop --no-python")
 
 
-def check_log_dir(directory: str) -> None:
-    """Refuse a log directory that is not one, or that this process cannot write to. Makes nothing.
+def make_log_dir(directory: str) -> None:
+    """Make a log directory where it is missing; refuse one that is none, or that cannot be written to.
 
     :raises UsageError: the text says what is in the way.
     """
@@ -69,6 +69,12 @@ def check_log_dir(directory: str) -> None:
         raise UsageError(f"the log directory {wanted} cannot be: {there} is a file; name a directory")
     if not os.access(there, os.W_OK | os.X_OK):
         raise UsageError(f"the log directory {wanted} cannot be written: {there} is not ours; choose another")
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"the log directory {wanted} cannot be made: {error.strerror}; choose another"
+        ) from error
 
 
 def loopback_hosts(hosts: Iterable[str]) -> list[str]:

@@ -11,19 +11,24 @@ from dataclasses import dataclass
 from string import Template
 from types import MappingProxyType
 
+from elastic.utils.endpoints import parse_endpoints
+
 __all__ = [
     "PREFIX_NAMES",
     "NodeRange",
+    "backend",
     "choice",
     "comma_list",
     "device_list",
     "environment_name",
     "filters",
+    "host",
     "key_values",
     "merged",
     "node_range",
     "nonnegative",
     "plain",
+    "port",
     "positive",
     "prefix_template",
     "ranks",
@@ -122,6 +127,33 @@ def worker_count(text: str) -> int | str:
         return positive(text)
     except ValueError as error:
         raise ValueError(f"{error}; write a number, auto, cpu or gpu") from None
+
+
+def backend(text: str) -> str:
+    """The name of a rendezvous backend; whether there is one is for the registry to say."""
+    if text == "etcd-v2":
+        raise ValueError("needs etcd's v2 API, which etcd 3.6 no longer has; write etcd, which speaks v3")
+    return plain(text)
+
+
+def host(text: str) -> str:
+    """A host name or an address, without a port; an IPv6 address also in brackets."""
+    bare = text.removeprefix("[").removesuffix("]")
+    try:
+        (endpoint,) = parse_endpoints(f"[{bare}]" if ":" in bare else bare, default_port=1)
+    except ValueError:
+        raise ValueError(
+            "is no host; write a name or an address alone, as in node0, 10.0.0.1 or ::1"
+        ) from None
+    return endpoint.host
+
+
+def port(text: str) -> int:
+    """A number of a TCP port; 0 stands for a free one."""
+    number = nonnegative(text)
+    if number > 65535:
+        raise ValueError("is no port; write a number up to 65535")
+    return number
 
 
 def choice(*words: str) -> Callable[[str], str]:

@@ -13,5 +13,6 @@ class ExitCode(IntEnum):
     USAGE = 2
     UNAVAILABLE = 69
     INTERNAL = 70
+    BAD_NODE = 71
     TIMEOUT = 75
     STATE = 76

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import select
+import signal
 import sys
 import threading
 import uuid
+from pathlib import Path
 
+from support.effort import measure_effort
 from support.etcd import EtcdServer
+from support.job import Agent
 
 from elastic.agent.server import LocalElasticAgent, RunResult, WorkerGroup, WorkerSpec, WorkerState
 from elastic.rendezvous import RendezvousParameters, create_handler
@@ -37,3 +41,19 @@ def test_a_worker_that_ends_while_the_agent_decides_is_not_overlooked(etcd: Etcd
         overdue.join()
         handler.shutdown()
     assert result.state is WorkerState.SUCCEEDED
+
+
+def test_an_idle_agent_sleeps(tmp_path: Path) -> None:
+    """What is left is its lease and the question whether etcd lives: polling anywhere would be far more."""
+    flags = ["--standalone", "--nproc-per-node=1", "--no-python", "--shutdown-timeout=5"]
+    agent = Agent("agent", [*flags, "sh", "-c", "echo runs; exec sleep 600"], directory=tmp_path, env={})
+    try:
+        agent.wait_until(lambda a: "runs" in a.text, "the worker runs")
+        threading.Event().wait(2)  # until the start is over
+        effort = measure_effort(agent.process.pid, seconds=6)
+    finally:
+        agent.send(signal.SIGTERM)
+        agent.wait()
+        agent.close()
+    assert effort.main < 1
+    assert effort.main + effort.others < 5

@@ -24,7 +24,7 @@ def test_a_script_that_cannot_run_ends_early_with_its_error(etcd: EtcdServer, tm
         assert agent.wait() == 1
         assert agent.text.count("SyntaxError") >= 3
         assert "--max-same-failures" in agent.lines[-1]
-        assert "SyntaxError: invalid syntax" in agent.lines[-1]
+        assert "SyntaxError" not in agent.lines[-1], "the report above it has the cause"
         assert job.record("round")["failures"] == 2, "three attempts"
         assert agent.text.count("the next start is in") == 1, "the first restart is immediate"
 

