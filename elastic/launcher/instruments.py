@@ -105,7 +105,7 @@ def make_instruments(
     environ: Mapping[str, str],
     owner: ExitStack,
 ) -> list[Instrument]:
-    """The instruments of an agent. It closes them; what they use is freed by `owner`.
+    """The instruments of an agent, which closes them; else, and what they use besides, `owner` does.
 
     :param job: ``role``, ``entry_point``, ``min_nodes`` and ``max_nodes``, for events and metrics to tell.
     :raises UsageError: one cannot be had as it was asked for.
@@ -119,23 +119,27 @@ def make_instruments(
     watch = importlib.import_module("elastic.timer.watch")
     stragglers = importlib.import_module("elastic.agent.server.stragglers")
     try:
-        instruments.append(
-            reports.Reports(
-                watch.WorkerWatch(
-                    first_report=settings.first_report_timeout,
-                    sign_of_life=settings.silence_timeout,
-                    path=environ.get("TORCHELASTIC_TIMER_FILE") or None,
-                    for_torch=environ.get("TORCHELASTIC_ENABLE_FILE_TIMER") == "1",
-                ),
-                stragglers.Stragglers(enabled=settings.find_stragglers),
-                **({} if chronicle is None else {"found": chronicle.found}),
-            )
+        workers = watch.WorkerWatch(
+            first_report=settings.first_report_timeout,
+            sign_of_life=settings.silence_timeout,
+            path=environ.get("TORCHELASTIC_TIMER_FILE") or None,
+            for_torch=environ.get("TORCHELASTIC_ENABLE_FILE_TIMER") == "1",
         )
     except OSError as error:
         raise UsageError(f"workers cannot report to this agent: {error}") from error
+    owner.callback(workers.close)
+    instruments.append(
+        reports.Reports(
+            workers,
+            stragglers.Stragglers(enabled=settings.find_stragglers),
+            **({} if chronicle is None else {"found": chronicle.found}),
+        )
+    )
     port = _health_port(settings, environ)
     if port is not None:
-        instruments.append(_liveness(settings.health_host, port, handler))
+        liveness = _liveness(settings.health_host, port, handler)
+        owner.callback(liveness.close)
+        instruments.append(liveness)
     return instruments
 
 
@@ -156,7 +160,10 @@ def _chronicle(
     if destination != "null":
         try:
             events.prepare(destination)
-        except (ValueError, RuntimeError, OSError) as error:
+        except OSError as error:
+            why = error.strerror or error
+            raise UsageError(f"event_log_handler {destination!r}: {why}; name another file") from error
+        except (ValueError, RuntimeError) as error:
             raise UsageError(f"event_log_handler {destination!r}: {error}") from error
         owner.callback(events.close)
     told = metrics.JobMetrics(

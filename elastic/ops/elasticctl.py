@@ -1,6 +1,6 @@
-"""``elasticctl``: look at a run from a shell. Needs only the endpoint of etcd and the run's id.
+"""``elasticctl``: look at a run, and steer it, from a shell. It needs the endpoint of etcd and the run's id.
 
-Composition: reads the command line and the environment, reads the run's records once, prints.
+Composition: reads the command line and the environment, reads or writes the run's records once, prints.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from elastic.etcd import EtcdError
 from elastic.rendezvous import RendezvousParameters, RendezvousStateError
-from elastic.rendezvous.backends.etcd import read_run
+from elastic.rendezvous.backends.etcd import read_run, write_control
+from elastic.rendezvous.core.records import Control
 from elastic.utils.exit_codes import ExitCode
 
 from .status import as_text, status
@@ -24,7 +25,8 @@ def main(args: Sequence[str] | None = None) -> int:
     for records that cannot be read."""
     options = _parser().parse_args(sys.argv[1:] if args is None else args)
     try:
-        return _status(options, os.environ)
+        command: Callable[[argparse.Namespace, Mapping[str, str]], int] = options.command
+        return command(options, os.environ)
     except ValueError as e:
         return _told(str(e), ExitCode.USAGE)
     except EtcdError as e:
@@ -34,15 +36,24 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _status(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    params = RendezvousParameters(
-        "etcd", options.endpoint, options.run_id, 1, 1, **_pairs(options.conf, what="--conf")
-    )
-    view = read_run(params, environ)
+    view = read_run(_run(options), environ)
     if not view.entries:
         return _told(f"there is no run {options.run_id!r} at {options.endpoint}", ExitCode.NOT_FOUND)
     found = status(options.run_id, view)
     print(json.dumps(found) if options.json else as_text(found))
     return ExitCode.SUCCESS
+
+
+def _stragglers(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    if write_control(_run(options), environ, Control(find_stragglers=options.state == "on")):
+        return ExitCode.SUCCESS
+    return _told(f"no run {options.run_id!r} is going on at {options.endpoint}", ExitCode.NOT_FOUND)
+
+
+def _run(options: argparse.Namespace) -> RendezvousParameters:
+    return RendezvousParameters(
+        "etcd", options.endpoint, options.run_id, 1, 1, **_pairs(options.conf, what="--conf")
+    )
 
 
 def _pairs(texts: Sequence[str], *, what: str) -> dict[str, str]:
@@ -57,7 +68,7 @@ def _pairs(texts: Sequence[str], *, what: str) -> dict[str, str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="elasticctl", description="Look at elastic runs.", allow_abbrev=False
+        prog="elasticctl", description="Look at elastic runs, and steer them.", allow_abbrev=False
     )
     parser.add_argument(
         "--endpoint",
@@ -76,6 +87,13 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("status", help="round, world, ranks, who waits, and why", allow_abbrev=False)
     one.add_argument("run_id", metavar="RUN_ID")
     one.add_argument("--json", action="store_true", help="for programs")
+    one.set_defaults(command=_status)
+    switch = commands.add_parser(
+        "stragglers", help="have all agents name slow workers, or not", allow_abbrev=False
+    )
+    switch.add_argument("run_id", metavar="RUN_ID")
+    switch.add_argument("state", choices=("on", "off"))
+    switch.set_defaults(command=_stragglers)
     return parser
 
 

@@ -5,6 +5,9 @@ offers, and `DynamicRendezvousHandler` the one whose world may change. Importing
 no client of any backend.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .api import (
     RendezvousHandler,
     RendezvousHandlerCreator,
@@ -13,6 +16,7 @@ from .api import (
     RendezvousStatus,
     RendezvousStoreInfo,
 )
+from .backends.document.state import P10dRendezvousBackend, RendezvousBackend, Token, TpRendezvousBackend
 from .core.member import Standing
 from .core.records import Failure, Member, Outcome, Terminal
 from .dynamic import DynamicRendezvousHandler
@@ -28,11 +32,16 @@ from .errors import (
 from .registry import RendezvousHandlerRegistry, create_handler, get_registry
 from .settings import RendezvousSettings, RendezvousTimeout
 
+if TYPE_CHECKING:
+    from .static.handler import StaticTCPRendezvous
+
 __all__ = [
     "DynamicRendezvousHandler",
     "Failure",
     "Member",
     "Outcome",
+    "P10dRendezvousBackend",
+    "RendezvousBackend",
     "RendezvousClosedError",
     "RendezvousConnectionError",
     "RendezvousError",
@@ -50,7 +59,17 @@ __all__ = [
     "RendezvousTimeout",
     "RendezvousTimeoutError",
     "Standing",
+    "StaticTCPRendezvous",
     "Terminal",
+    "Token",
+    "TpRendezvousBackend",
     "create_handler",
     "get_registry",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # It loads protobuf, which the command line and whoever only wants an error's name must not pay for.
+    if name == "StaticTCPRendezvous":
+        return importlib.import_module(".static.handler", __name__).StaticTCPRendezvous
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

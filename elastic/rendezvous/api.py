@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from elastic.store import Store
 from elastic.utils.network import ReservedPort
 
+from .core.changes import Change
 from .core.member import Standing
 from .core.records import Failure, Member, Terminal
 
@@ -139,7 +140,8 @@ class RendezvousInfo:
 
     `participants` are the members of the world in rank order (empty from a handler that does not
     know them), `waiting` the number of nodes that wait for the next one, `round` the number of this
-    one, and `failures` how many worker failures the job has had so far.
+    one, and `failures` how many worker failures the job has had so far. `cause` is why it was formed, and
+    `revision` that of etcd at which it was (None: not known).
     """
 
     store: Store
@@ -150,13 +152,17 @@ class RendezvousInfo:
     participants: tuple[Member, ...] = ()
     waiting: int = 0
     failures: int = 0
+    cause: str = ""
+    revision: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RendezvousStatus:
     """What the shared state means, now, for the workers that this node runs.
 
-    `nodes_waiting` nodes want to be let in, and `nodes_leaving` members will leave when their workers have saved.
+    `nodes_waiting` nodes want to be let in, `nodes_leaving` members will leave when their workers have saved,
+    and `spares` nodes wait for a place to become free, for all that this node knows. `find_stragglers` is
+    what an operator wants of the agents (None: nothing).
     `connected` is False while the backend is away: nothing is decided then, and workers run on.
     """
 
@@ -166,6 +172,8 @@ class RendezvousStatus:
     nodes_waiting: int = 0
     connected: bool = True
     nodes_leaving: int = 0
+    spares: int = 0
+    find_stragglers: bool | None = None
 
 
 class RendezvousHandler(ABC):
@@ -224,8 +232,16 @@ class RendezvousHandler(ABC):
 
     # -- for event-driven agents ------------------------------------------------------------------
 
-    def announce(self, *, role: str, local_world_size: int) -> None:  # noqa: B027
-        """Say what this node brings to the world. Call it before the first `next_rendezvous`."""
+    def announce(  # noqa: B027
+        self, *, role: str, local_world_size: int, labels: Mapping[str, str] | None = None
+    ) -> None:
+        """Say what this node brings to the world. Call it before the first `next_rendezvous`.
+
+        `labels` are for people and schedulers, and are published with the node.
+        """
+
+    def observe(self, observer: Callable[[Change], None]) -> None:  # noqa: B027
+        """Have `observer` told of every change of the shared state, from any thread. It must not block."""
 
     def subscribe(self, listener: Callable[[], None]) -> bool:  # noqa: ARG002
         """Have `listener` called, from any thread, whenever `status` may have changed.

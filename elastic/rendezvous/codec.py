@@ -20,10 +20,11 @@ from google.protobuf.message import Message
 
 from ._pb import rendezvous_pb2 as pb
 from .core import view
-from .core.records import SCHEMA, Failure, Leader, Member, Node, Phase, Record, Round, Terminal
+from .core.records import SCHEMA, Control, Failure, Leader, Member, Node, Phase, Record, Round, Terminal
 from .errors import RendezvousStateError
 
 _MESSAGES: dict[type, type[Message]] = {
+    Control: pb.Control,
     Failure: pb.Failure,
     Leader: pb.Leader,
     Member: pb.Member,
@@ -39,7 +40,13 @@ def kind_of(key: str) -> type[Record] | None:
         return Node
     if key.startswith(view.HISTORY):
         return Round
-    return {view.ROUND: Round, view.CLOSED: Terminal, view.LEADER: Leader}.get(key)
+    kinds: dict[str, type[Record]] = {
+        view.ROUND: Round,
+        view.CLOSED: Terminal,
+        view.LEADER: Leader,
+        view.CONTROL: Control,
+    }
+    return kinds.get(key)
 
 
 def encode(record: Record, *, written_at: str) -> bytes:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from .core.changes import BackendAway, BackendBack, Observer
+
 log = logging.getLogger("elastic.rendezvous")
 
 FIRST_PAUSE = 0.1
@@ -27,20 +29,26 @@ class Contact:
     def __init__(
         self,
         *,
+        place: str,
         failsafe: float | None,
         clock: Callable[[], float],
         changed: Callable[[], None],
         back: Callable[[float], None],
+        tell: Observer,
     ) -> None:
-        """`failsafe`: seconds until this node gives up; None: never. `changed` is called with each change
-        of `outage` or `lost`, and `back`, before that, with the time at which an outage ends.
+        """`place`: what the backend is called. `failsafe`: seconds until this node gives up; None: never.
+
+        `changed` is called with each change of `outage` or `lost`, and `back`, before that, with the time at
+        which an outage ends. `tell` is told of the beginning and the end of an outage.
         """
         self.outage = False
         self.lost = ""
+        self._place = place
         self._failsafe = failsafe
         self._clock = clock
         self._changed = changed
         self._back = back
+        self._tell = tell
         self._away: dict[str, str] = {}
         self._since = 0.0
         self._pause = FIRST_PAUSE
@@ -67,10 +75,15 @@ class Contact:
         if not self.outage and now >= self._since + _SHORTEST_OUTAGE:
             self.outage = True
             reason = next(iter(self._away.values()))
-            log.warning("etcd is away (%s); nothing is decided until it is back, and workers run on", reason)
+            log.warning(
+                "%s is away (%s); nothing is decided until it is back, and workers run on",
+                self._place,
+                reason,
+            )
+            self._tell(BackendAway(reason))
             self._changed()
         if self._failsafe is not None and now >= self._since + self._failsafe:
-            self.lost = f"etcd has been away for {self._failsafe:g} s (failsafe_timeout)"
+            self.lost = f"{self._place} has been away for {self._failsafe:g} s (failsafe_timeout)"
             log.error("%s: this node gives up", self.lost)
             self._changed()
 
@@ -92,7 +105,8 @@ class Contact:
             now = self._clock()
             self._back(now)
             self.outage = False
-            log.warning("etcd is back after %.1f s", now - self._since)
+            log.warning("%s is back after %.1f s", self._place, now - self._since)
+            self._tell(BackendBack(now - self._since))
             self._changed()
 
     def next_pause(self) -> float:

@@ -7,19 +7,24 @@ own, and the handler turns calls into wishes and what the shell finds into resul
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 from elastic.utils.network import ReservedPort
 
 from .api import RendezvousHandler, RendezvousInfo, RendezvousStatus, RendezvousStoreInfo
 from .backends.api import BackendRefused, BackendUnavailable, BackendWiped, MembershipBackend
+from .backends.document.state import RendezvousBackend
+from .core.changes import Change, Observer
 from .core.member import Standing
 from .core.protocol import Protocol
 from .core.records import Failure, Node, Outcome, Round, Terminal, Want
@@ -33,13 +38,12 @@ from .errors import (
     RendezvousStateError,
     RendezvousTimeoutError,
 )
-from .settings import RendezvousSettings
+from .settings import RendezvousSettings, RendezvousTimeout
 from .shell import Shell
 from .situation import Situation
 
 log = logging.getLogger("elastic.rendezvous")
 
-_SILENCE = "etcd does not answer"
 _LONGEST_SILENCE = 60.0
 
 
@@ -78,13 +82,47 @@ class DynamicRendezvousHandler(RendezvousHandler):
             local_world_size=local_world_size,
             role=role,
             master_port=0,
-            labels=settings.labels,
         )
         self._lock = threading.Lock()
         self._shell: Shell | None = None
         self._listeners: list[Callable[[], None]] = []
+        self._observers: list[Observer] = []
         self._port: ReservedPort | None = None
         self._leaving = False
+
+    @staticmethod
+    def from_backend(
+        run_id: str,
+        store: Any,
+        backend: RendezvousBackend,
+        min_nodes: int,
+        max_nodes: int,
+        local_addr: str | None = None,
+        timeout: RendezvousTimeout | None = None,
+        keep_alive_interval: timedelta | float = 5,
+        keep_alive_max_attempt: int = 3,
+    ) -> DynamicRendezvousHandler:
+        """A handler over a state that the caller brings, such as a `P10dRendezvousBackend`.
+
+        `store` is where the agents exchange values: one of :mod:`elastic.store`, of torch or of tensorplay.
+        The caller closes both, after `shutdown`. A node that has been silent for `keep_alive_max_attempt`
+        times `keep_alive_interval` (seconds, or a timedelta) counts as dead. Raises ValueError for settings
+        that cannot be, and TypeError for what is no store.
+        """
+        interval = keep_alive_interval
+        custom = importlib.import_module("elastic.rendezvous.backends.custom")  # which loads protobuf
+        handler: DynamicRendezvousHandler = custom.over_backend(
+            run_id,
+            store,
+            backend,
+            min_nodes=min_nodes,
+            max_nodes=max_nodes,
+            local_addr=local_addr,
+            timeout=timeout,
+            keep_alive_interval=interval if isinstance(interval, timedelta) else timedelta(seconds=interval),
+            keep_alive_max_attempt=keep_alive_max_attempt,
+        )
+        return handler
 
     # -- the common interface ---------------------------------------------------------------------
 
@@ -131,7 +169,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._await(shell, answered, limit)
         situation = answers[0] if answers else shell.situation
         if situation.joins == number and situation.world is not None:
-            return self._info(situation.world)
+            return self._info(situation.world, situation.view)
         raise self._obstacle(situation) or self._too_late(shell, limit)
 
     def is_closed(self) -> bool:
@@ -164,16 +202,24 @@ class DynamicRendezvousHandler(RendezvousHandler):
             self._backend.close()
             return True
         heard = shell.wait_gone(self._settings.timeout.close.total_seconds())
-        shell.stop(self._settings.read_timeout.total_seconds() + 1)
+        # A backend that others depend on goes after them, within close_timeout.
+        limit = self._settings.timeout.close.total_seconds()
+        shell.stop(self._settings.read_timeout.total_seconds() + limit + 1)
         return heard
 
     # -- for event-driven agents ------------------------------------------------------------------
 
-    def announce(self, *, role: str, local_world_size: int) -> None:
+    def announce(self, *, role: str, local_world_size: int, labels: Mapping[str, str] | None = None) -> None:
         with self._lock:
             if self._shell is not None:
                 raise RuntimeError("announce() comes before the first next_rendezvous()")
-            self._node = replace(self._node, role=role, local_world_size=local_world_size)
+            self._node = replace(
+                self._node, role=role, local_world_size=local_world_size, labels=dict(labels or {})
+            )
+
+    def observe(self, observer: Observer) -> None:
+        self._observers.append(observer)
+        self._backend.observe(self._tell)
 
     def subscribe(self, listener: Callable[[], None]) -> bool:
         self._listeners.append(listener)
@@ -183,7 +229,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if self._shell is None:
             return RendezvousStatus()
         situation = self._shell.situation
-        verdict = situation.verdict
+        verdict, control = situation.verdict, situation.view.control
         if situation.error is not None and verdict.standing is Standing.CURRENT:
             return RendezvousStatus(standing=Standing.EVICTED, reason=str(situation.error))
         return RendezvousStatus(
@@ -192,6 +238,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
             terminal=verdict.terminal,
             nodes_waiting=situation.nodes_waiting,
             nodes_leaving=situation.nodes_leaving,
+            find_stragglers=None if control is None else control.record.find_stragglers,
+            spares=sum(s.record.want is Want.SPARE for s in situation.view.nodes.values()),
             connected=situation.connected,
         )
 
@@ -226,13 +274,18 @@ class DynamicRendezvousHandler(RendezvousHandler):
             if self._shell is None:
                 limit = self._settings.failsafe_timeout
                 self._shell = Shell(
-                    Protocol(self._node, self._settings.rules),
+                    Protocol(self._node, replace(self._settings.rules, place=self._backend.place)),
                     self._backend,
                     failsafe=None if limit is None else limit.total_seconds(),
+                    tell=self._tell,
                 )
                 self._shell.subscribe(self._notify)
                 self._shell.start()
             return self._shell
+
+    def _tell(self, change: Change) -> None:
+        for observer in self._observers:
+            observer(change)
 
     def _notify(self) -> None:
         for listener in self._listeners:
@@ -256,7 +309,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if port is not None:
             port.release()
 
-    def _info(self, world: Round) -> RendezvousInfo:
+    def _info(self, world: Round, view: View) -> RendezvousInfo:
+        seen = view.round
+        revision = seen.mod_revision if seen is not None and seen.record.round == world.round else None
         rank = world.rank_of(self._node.node_id)
         if rank is None:
             raise AssertionError("the protocol hands out only worlds that this node is in")
@@ -269,6 +324,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
             participants=world.world,
             waiting=world.nodes_waiting,
             failures=world.failures,
+            cause=world.cause,
+            revision=revision,
         )
 
     def _obstacle(self, situation: Situation) -> Exception | None:
@@ -304,8 +361,12 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 return
             now = time.monotonic()
             if now < deadline:
-                log.info("still waiting for a world: %s", self._survey(shell) or _SILENCE)
+                log.info("still waiting for a world: %s", self._survey(shell) or self._silence)
             pause = min(2 * pause, _LONGEST_SILENCE)
+
+    @property
+    def _silence(self) -> str:
+        return f"{self._backend.place} does not answer"
 
     def _survey(self, shell: Shell) -> Report | None:
         """Who is there and what is waited for; None where the backend does not answer."""
@@ -323,7 +384,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         shell.post(lambda protocol: protocol.leave("no world in time"))
         shell.wait_gone(self._settings.timeout.close.total_seconds())
         parts = [
-            f"no world within {limit:g} s (join_timeout): {found or _SILENCE}",
+            f"no world within {limit:g} s (join_timeout): {found or self._silence}",
             f"this node: {self._node.name} at {self._address}",
             f"last change: {'none' if seen is None else seen.record.cause}",
         ]

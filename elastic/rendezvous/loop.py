@@ -28,6 +28,7 @@ from .backends.api import (
 )
 from .contact import FIRST_PAUSE, LONGEST_PAUSE, Contact
 from .core.actions import Action, Commit, FollowNodes, HoldLease, Rest, UnfollowNodes
+from .core.changes import LeaseHeld, LeaseLost, Observer
 from .core.member import Stance
 from .core.protocol import Protocol
 from .delivery import Delivery
@@ -68,6 +69,7 @@ class Loop:
         failsafe: float | None,
         clock: Callable[[], float],
         spread: Callable[[float, float], float],
+        tell: Observer,
     ) -> None:
         self.stopping = False
         self._protocol = protocol
@@ -76,12 +78,15 @@ class Loop:
         self._clock = clock
         self._uniform = spread
         self._contact = Contact(
+            place=backend.place,
             failsafe=failsafe,
             clock=clock,
             changed=self._contact_changed,
             back=protocol.backend_away,
+            tell=tell,
         )
-        self._knowledge = Knowledge(protocol, backend)
+        self._observer = tell
+        self._knowledge = Knowledge(protocol, backend, tell=tell)
         self._delivery = Delivery(
             board, protocol=protocol, contact=self._contact, unreadable=self._knowledge.unreadable
         )
@@ -130,7 +135,8 @@ class Loop:
             self._protocol.forget()
             self._reread = True
             self._due = self._clock()
-        except LeaseGone:
+        except LeaseGone as e:
+            self._observer(LeaseLost(str(e)))
             self._protocol.lease_lost()
             self._due = self._clock()
         except BackendRefused as e:
@@ -180,6 +186,7 @@ class Loop:
                 self._contact.lose("lease", item.reason)
             else:
                 log.warning("%s; registering again", item.reason)
+            self._observer(LeaseLost(item.reason))
             protocol.lease_lost()
         else:
             item(protocol)
@@ -227,6 +234,7 @@ class Loop:
         if isinstance(action, HoldLease):
             backend.hold_lease()
             protocol.lease_held()
+            self._observer(LeaseHeld())
             self._contact.regain("lease")
         elif isinstance(action, FollowNodes):
             self._knowledge.followed(backend.follow_nodes())

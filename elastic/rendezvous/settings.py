@@ -1,6 +1,7 @@
 """The settings of a dynamic rendezvous, and their names on the command line (``--rdzv-conf``).
 
-`KEYS` documents every key. Keys that are not in it are refused, with the nearest one that is.
+`KEYS` documents every key, and `BELONGS` says which are for some backends only. A key that is unknown, or for
+other backends, is refused; an unknown one with the nearest that is known.
 """
 
 from __future__ import annotations
@@ -42,9 +43,33 @@ KEYS: Mapping[str, str] = {
     "ssl_cert_key": "file with its key (also: key)",
     "user": "etcd user; the password comes from password_file or the environment",
     "password_file": "file that holds the etcd user's password",
+    "fallback": "backend that is used where etcd does not answer at the start: p10d, c10d or tcp (none)",
+    "fallback_endpoint": "where that backend is found, as host:port; the same on all nodes",
+    "store_type": "tcp: the endpoint is host:port of a store; file: it is the path of one (tcp)",
+    "is_host": "1 or 0: whether this agent runs the store (whoever has the address of the endpoint)",
+    "secret_file": "file with what nodes must know to use the store (or: ELASTIC_STORE_SECRET)",
 }
-"""Every key of ``--rdzv-conf`` for the etcd backend: its meaning and default."""
+"""Every key of ``--rdzv-conf``: its meaning and default."""
 
+_ETCD = frozenset({"etcd"})
+_HOSTED = frozenset({"tcp", "p10d", "c10d"})
+
+BELONGS: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(
+        (
+            *("etcd_prefix", "find_members", "protocol", "ca_cert", "ssl_cert", "ssl_cert_key"),
+            *("user", "password_file", "retention", "terminal_ttl"),
+            *("fallback", "fallback_endpoint"),
+        ),
+        _ETCD,
+    ),
+    "store_type": frozenset({"p10d", "c10d"}),
+    "is_host": _HOSTED,
+    "secret_file": _HOSTED | _ETCD,
+}
+"""The backends that a key is for, where not for all. etcd takes `secret_file` for its fallback."""
+
+_PAIR = frozenset({"keep_alive_interval", "keep_alive_max_attempt"})
 _ALIASES = {"cacert": "ca_cert", "cert": "ssl_cert", "key": "ssl_cert_key", "timeout": "join_timeout"}
 _RUN_ID = re.compile(r"[^\x00-\x20/\x7f]+")
 
@@ -77,7 +102,8 @@ class RendezvousSettings:
     `ttl` is how long after its death a node is known to be gone. etcd counts it anew from each restart or
     election of its own, so under those the bound runs from the last of them, plus `Rules.return_grace` and
     `rejoin_grace`; who cannot wait deletes the node's record. The fields that `KEYS` does not explain:
-    `labels` are for people and placement, and travel with the node's record.
+    `labels` are for people and placement, and travel with the node's record. `keep_alive_interval` (None: a
+    third of `ttl`) is the time between two heartbeats over a plain store; etcd's client has its own.
     """
 
     run_id: str
@@ -85,6 +111,7 @@ class RendezvousSettings:
     max_nodes: int
     timeout: RendezvousTimeout = field(default_factory=RendezvousTimeout)
     ttl: timedelta = timedelta(seconds=10)
+    keep_alive_interval: timedelta | None = None
     regroup_timeout: timedelta = timedelta(0)
     rejoin_grace: timedelta = timedelta(seconds=1)
     settle_timeout: timedelta = timedelta(seconds=1)
@@ -112,7 +139,15 @@ class RendezvousSettings:
                 f"min_nodes is {self.min_nodes} and max_nodes {self.max_nodes}: 1 <= min <= max must hold"
             )
         if self.ttl < timedelta(seconds=2):
-            raise ValueError(f"ttl is {self.ttl.total_seconds():g} s: etcd grants leases of 2 s or more")
+            raise ValueError(
+                f"ttl is {self.ttl.total_seconds():g} s: give 2 s or more, as etcd grants none shorter"
+            )
+        interval = self.keep_alive_interval
+        if interval is not None and not timedelta(0) < interval <= self.ttl / 2:
+            raise ValueError(
+                f"keep_alive_interval is {interval.total_seconds():g} s and ttl "
+                f"{self.ttl.total_seconds():g} s: let there be two heartbeats or more in a ttl"
+            )
         for name in ("retention", "terminal_ttl"):
             if getattr(self, name) < timedelta(seconds=60):
                 raise ValueError(f"{name} is under a minute: records must outlive the nodes that read them")
@@ -141,6 +176,7 @@ class RendezvousSettings:
             max_nodes=params.max_nodes,
             timeout=timeout,
             ttl=_ttl(params),
+            keep_alive_interval=_interval(params),
             regroup_timeout=seconds("regroup_timeout", 0),
             rejoin_grace=seconds("rejoin_grace", 1),
             settle_timeout=seconds("settle_timeout", 1),
@@ -154,6 +190,12 @@ class RendezvousSettings:
             node_name=str(params.get("node_name", "")),
             job_token=str(params.get("job_token", "")),
         )
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """The time between two heartbeats over a plain store."""
+        interval = self.ttl / 3 if self.keep_alive_interval is None else self.keep_alive_interval
+        return interval.total_seconds()
 
     @property
     def rules(self) -> Rules:
@@ -170,7 +212,7 @@ class RendezvousSettings:
 
 
 def _ttl(params: RendezvousParameters) -> timedelta:
-    torch_keys = {"keep_alive_interval", "keep_alive_max_attempt"} & params.config.keys()
+    torch_keys = _PAIR & params.config.keys()
     if not torch_keys:
         return timedelta(seconds=params.get_as_seconds("ttl", 10))
     if "ttl" in params.config:
@@ -181,6 +223,14 @@ def _ttl(params: RendezvousParameters) -> timedelta:
     return timedelta(seconds=interval * params.get_as_seconds("keep_alive_max_attempt", 3))
 
 
+def _interval(params: RendezvousParameters) -> timedelta | None:
+    if not _PAIR & params.config.keys():
+        return None
+    interval = timedelta(seconds=params.get_as_seconds("keep_alive_interval", 5))
+    # One attempt may be enough for etcd, whose leases are kept alive otherwise.
+    return interval if interval <= _ttl(params) / 2 else None
+
+
 def refuse_unknown_keys(params: RendezvousParameters) -> None:
     """ValueError for the first setting that has no meaning, with the nearest that has."""
     if "password" in params.config:
@@ -188,11 +238,20 @@ def refuse_unknown_keys(params: RendezvousParameters) -> None:
             "a password in --rdzv-conf can be read by every user of this machine: put it into a file and "
             "give password_file=PATH, or set ELASTIC_ETCD_PASSWORD"
         )
-    known = {*KEYS, *_ALIASES}
+    backend = params.backend
+    ours = {key for key in KEYS if backend in BELONGS.get(key, {backend})}
+    known = ours | {alias for alias, meant in _ALIASES.items() if meant in ours}
     for key in params.config:
         if key not in known:
+            meant = _ALIASES.get(key, key)
+            if meant in BELONGS:
+                others = " and ".join(sorted(BELONGS[meant]))
+                raise ValueError(
+                    f"rendezvous setting {key!r} is for the backend {others}, and this is {backend}: "
+                    "leave it out"
+                )
             near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(KEYS))}"
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(ours))}"
             raise ValueError(f"unknown rendezvous setting {key!r}: {hint}")
 
 

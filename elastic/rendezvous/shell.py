@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from .backends.api import MembershipBackend
+from .core.changes import Observer
 from .core.protocol import Protocol
 from .errors import RendezvousError
 from .loop import Inbox, Loop, Wish
@@ -37,11 +38,12 @@ class Shell:
         clock: Callable[[], float] = time.monotonic,
         spread: Callable[[float, float], float] = random.uniform,
         inbox: Inbox | None = None,
+        tell: Observer = lambda _: None,
     ) -> None:
         """`failsafe`: seconds for which the backend may be away before this node gives up; None: no limit.
 
         `clock` tells seconds, `spread` picks a number between two, and news and wishes wait in `inbox`
-        (None: a `queue.SimpleQueue`).
+        (None: a `queue.SimpleQueue`). `tell` is told of changes of the shared state.
         """
         self._backend = backend
         self._inbox: Inbox = queue.SimpleQueue() if inbox is None else inbox
@@ -54,6 +56,7 @@ class Shell:
             failsafe=failsafe,
             clock=clock,
             spread=spread,
+            tell=tell,
         )
         self._thread = threading.Thread(target=self._run, name="elastic-rendezvous", daemon=True)
         self._wishes_to_join = 0

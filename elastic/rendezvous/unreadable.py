@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from .core.actions import Commit
-from .core.view import NODES, node_key
+from .core.view import CONTROL, NODES, node_key
 from .errors import RendezvousStateError
 
 log = logging.getLogger("elastic.rendezvous")
@@ -47,6 +47,8 @@ class UnreadableKeys:
         """The error for a node that wants to join. A veteran, once in a world, needs no stranger's record."""
         own = node_key(node_id)
         for key, error in self._errors.items():
+            if key == CONTROL:
+                continue  # membership does not depend on it
             if not veteran or key == own or not key.startswith(NODES):
                 return error
         return None

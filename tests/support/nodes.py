@@ -39,10 +39,12 @@ DEFAULTS = {"last_call_timeout": 0.3, "settle_timeout": 0.3, "join_timeout": 60,
 
 
 def parameters(endpoint: str, run_id: str, nnodes: str, **conf: Any) -> RendezvousParameters:
-    """As a command line would ask for it, with short times."""
+    """As a command line would ask for it, with short times; `backend` is etcd unless it is among `conf`."""
     low, _, high = nnodes.partition(":")
+    settings = {**DEFAULTS, **conf}
+    backend = settings.pop("backend", "etcd")
     return RendezvousParameters(
-        "etcd", endpoint, run_id, int(low), int(high or low), local_addr="127.0.0.1", **{**DEFAULTS, **conf}
+        backend, endpoint, run_id, int(low), int(high or low), local_addr="127.0.0.1", **settings
     )
 
 

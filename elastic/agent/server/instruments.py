@@ -98,7 +98,7 @@ class Standpoint:
 
     `connected`: the rendezvous backend answers. `waiting`: how many nodes wait to be let in, and `spares` how
     many for a place to become free, where this node knows. `round` and `rank` are those of the last world (0
-    and -1: there was none yet).
+    and -1: there was none yet). `find_stragglers` is what an operator wants (None: nothing).
     """
 
     phase: Phase
@@ -108,6 +108,7 @@ class Standpoint:
     connected: bool = True
     waiting: int = 0
     spares: int = 0
+    find_stragglers: bool | None = None
 
 
 class Instrument:

@@ -1,12 +1,18 @@
-"""The health server as an instrument: in each of its turns the loop says where it stands, if anybody asks."""
+"""The health server as an instrument: in each of its turns the loop says where it stands, if anybody asks.
+
+Once the loop makes no more turns, it may still take the agent a while to say goodbye to a backend that does
+not answer. Meanwhile a thread answers, which `close` joins.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 
 from .health import Health, HealthServer
-from .instruments import Instrument, Standpoint
+from .instruments import Ended, Fact, Instrument, Standpoint
 from .policy import Phase
+from .waiting import Doorbell, wait
 
 
 class Liveness(Instrument):
@@ -17,26 +23,57 @@ class Liveness(Instrument):
         self._has_etcd = has_etcd
         self._phase: Phase | None = None
         self._since = time.monotonic()
+        self._last = Standpoint(phase=Phase.JOINING)
+        self._farewell: threading.Thread | None = None
+        self._is_over = False
+        self._bell = Doorbell()
 
     def turn(self, standpoint: Standpoint) -> None:
+        self._last = standpoint
         now = time.monotonic()
         if standpoint.phase is not self._phase:
             self._phase, self._since = standpoint.phase, now
-        in_world = standpoint.round > 0
-        self._server.answer(
-            Health(
-                state=standpoint.phase.name.lower(),
-                ready=standpoint.phase in (Phase.RUNNING, Phase.NOTICE),
-                waits_for=standpoint.phase.value,
-                since=now - self._since,
-                round=standpoint.round if in_world else None,
-                rank=standpoint.rank if in_world else None,
-                etcd_connected=standpoint.connected if self._has_etcd else None,
-            )
+        self._answer(
+            standpoint.phase.name.lower(),
+            standpoint.phase.value,
+            is_ready=standpoint.phase in (Phase.RUNNING, Phase.NOTICE),
         )
+
+    def tell(self, fact: Fact) -> None:
+        if isinstance(fact, Ended) and self._farewell is None:
+            self._since = time.monotonic()
+            self._farewell = threading.Thread(target=self._say_farewell, name="elastic-liveness")
+            self._farewell.start()
 
     def fileno(self) -> int | None:
         return self._server.fileno()
 
     def close(self) -> None:
+        if self._farewell is not None:
+            self._is_over = True
+            self._bell.ring()
+            self._farewell.join()
         self._server.close()
+        self._bell.close()
+
+    def _say_farewell(self) -> None:
+        while (fd := self._server.fileno()) is not None:
+            wait([fd, self._bell.fileno()], None)
+            if self._is_over:
+                return
+            self._answer("leaving", "it says goodbye to the other nodes", is_ready=False)
+
+    def _answer(self, state: str, waits_for: str, *, is_ready: bool) -> None:
+        at = self._last
+        in_world = at.round > 0
+        self._server.answer(
+            Health(
+                state=state,
+                ready=is_ready,
+                waits_for=waits_for,
+                since=time.monotonic() - self._since,
+                round=at.round if in_world else None,
+                rank=at.rank if in_world else None,
+                etcd_connected=at.connected if self._has_etcd else None,
+            )
+        )

@@ -206,6 +206,7 @@ class Loop:
             connected=status.connected,
             waiting=status.nodes_waiting,
             spares=status.spares,
+            find_stragglers=status.find_stragglers,
         )
 
     # -- joining ----------------------------------------------------------------------------------

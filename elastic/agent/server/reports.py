@@ -28,6 +28,7 @@ class Reports(Instrument):
         self._watch = watch
         self._stragglers = stragglers
         self._found = found
+        self._is_on = stragglers.enabled
         self._ranks: dict[int, int] = {}
         self._failed: dict[int, str] = {}
 
@@ -44,7 +45,9 @@ class Reports(Instrument):
             self._ranks = {}
             self._watch.end()
 
-    def turn(self, standpoint: Standpoint) -> None:  # noqa: ARG002
+    def turn(self, standpoint: Standpoint) -> None:
+        wanted = standpoint.find_stragglers
+        self._stragglers.switch(enabled=self._is_on if wanted is None else wanted)
         for overdue in self._watch.poll():
             self._failed.setdefault(overdue.local_rank, overdue.sentence(self._ranks[overdue.local_rank]))
         now = time.monotonic()

@@ -228,3 +228,13 @@ class Leader(_message.Message):
     node_id: str
     written_at: str
     def __init__(self, schema: _Optional[int] = ..., node_id: _Optional[str] = ..., written_at: _Optional[str] = ...) -> None: ...
+
+class Control(_message.Message):
+    __slots__ = ("schema", "find_stragglers", "written_at")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    FIND_STRAGGLERS_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_AT_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    find_stragglers: bool
+    written_at: str
+    def __init__(self, schema: _Optional[int] = ..., find_stragglers: bool = ..., written_at: _Optional[str] = ...) -> None: ...

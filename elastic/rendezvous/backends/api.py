@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from elastic.rendezvous.core.actions import Commit
+from elastic.rendezvous.core.changes import Observer
 from elastic.rendezvous.core.records import Record
 from elastic.rendezvous.core.view import Fact, Seen
 from elastic.rendezvous.errors import RendezvousStateError
@@ -115,6 +116,11 @@ class MembershipBackend(ABC):
     def name(self) -> str:
         """The name under which the backend is asked for."""
 
+    @property
+    def place(self) -> str:
+        """What messages call the place where the records are kept; by default the name."""
+        return self.name
+
     @abstractmethod
     def start(self, inbox: Inbox) -> Reading:
         """Read what every node follows (round, closed, leader, its own record); tell news of it from then."""
@@ -159,6 +165,9 @@ class MembershipBackend(ABC):
     @abstractmethod
     def upkeep(self, *, leads: bool) -> float:
         """Do what is due from time to time; returns in how many seconds to call again."""
+
+    def observe(self, tell: Observer) -> None:  # noqa: B027
+        """Tell of each renewal of this node's lease, and of each answer, from any thread; where it can."""
 
     @abstractmethod
     def store(self, prefix: str) -> Store:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 
 from elastic import etcd
@@ -14,10 +15,12 @@ from elastic.etcd import (
     Client,
     EtcdError,
     Tls,
+    Unavailable,
 )
 from elastic.rendezvous.api import RendezvousParameters
-from elastic.rendezvous.codec import kind_of
+from elastic.rendezvous.codec import encode, kind_of
 from elastic.rendezvous.core import view
+from elastic.rendezvous.core.records import Control
 from elastic.rendezvous.dynamic import DynamicRendezvousHandler
 from elastic.rendezvous.errors import RendezvousConnectionError
 from elastic.rendezvous.settings import RendezvousSettings, setting
@@ -26,13 +29,14 @@ from elastic.utils.network import address_towards
 
 from .etcd_membership import EtcdMembership
 from .etcd_news import seen_in, text_of
+from .fallback import fall_back, fallback_of
 from .faults import VARIABLE, FaultPoints
 
 DEFAULT_PREFIX = "/elastic"
 
 
 def create_handler(params: RendezvousParameters) -> DynamicRendezvousHandler:
-    """A handler on etcd, proven to be usable.
+    """A handler on etcd, proven to be usable; on the `fallback`, if one is set, where etcd does not answer.
 
     Raises ValueError for wrong settings and RendezvousConnectionError where etcd cannot be used; the
     sentence says why. Reads ELASTIC_ETCD_USER and ELASTIC_ETCD_PASSWORD where the settings name no user.
@@ -44,12 +48,15 @@ def connect(params: RendezvousParameters, env: Mapping[str, str]) -> DynamicRend
     """As `create_handler`, with the environment given."""
     settings = RendezvousSettings.from_params(params)
     faults = FaultPoints(env.get(VARIABLE, ""))
+    instead = fallback_of(params)
     client, prefix = open_run(params, env, settings=settings)
     try:
         client.check(timeout=settings.connect_timeout.total_seconds(), keys=etcd.prefix(prefix.encode()))
         address = params.local_addr or _own_address(client)
     except (EtcdError, OSError) as e:
         client.close()
+        if instead is not None and isinstance(e, Unavailable):
+            return fall_back(instead, env, name=params.backend, reason=str(e))
         raise RendezvousConnectionError(str(e)) from e
     return DynamicRendezvousHandler(
         settings,
@@ -74,6 +81,24 @@ def read_run(params: RendezvousParameters, env: Mapping[str, str]) -> view.View:
     records = {text_of(kv.key)[len(prefix) :]: kv for kv in snapshot.kvs}
     found = {key: seen_in(key, kv) for key, kv in records.items() if kind_of(key) is not None}
     return view.View().read(snapshot.revision, (), found)
+
+
+def write_control(params: RendezvousParameters, env: Mapping[str, str], control: Control) -> bool:
+    """Tell all agents of a run what an operator wants; False where there is no such run, or it has ended.
+
+    It is kept as long as the run's other records. Raises as `read_run`.
+    """
+    settings = RendezvousSettings.from_params(params)
+    client, prefix = open_run(params, env, settings=settings)
+    key, closed = f"{prefix}{view.ROUND}".encode(), f"{prefix}{view.CLOSED}".encode()
+    value = encode(control, written_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"))
+    with client:
+        client.check(timeout=settings.connect_timeout.total_seconds())
+        found = client.get(key)
+        if found is None:
+            return False
+        put = etcd.Put(f"{prefix}{view.CONTROL}".encode(), value, found.lease)
+        return client.txn([etcd.absent(closed), etcd.created_at(key, found.create_revision)], [put]).succeeded
 
 
 def open_run(

@@ -25,6 +25,7 @@ from elastic.etcd import (
 from elastic.rendezvous.codec import encode
 from elastic.rendezvous.core import view
 from elastic.rendezvous.core.actions import Absent, Commit, Delete, Guard, Keep, Put, Unchanged
+from elastic.rendezvous.core.changes import BackendAnswered, LeaseRenewed, Observer
 from elastic.rendezvous.core.records import Record
 from elastic.rendezvous.core.view import Fact, Seen
 from elastic.rendezvous.errors import RendezvousStateError
@@ -65,15 +66,22 @@ class EtcdMembership(MembershipBackend):
         self._client = client
         self._prefix = prefix
         self._settings = settings
-        self._own_key = view.node_key(node_id)
+        self._node_id = node_id
         self._inbox: EtcdInbox | None = None
         self._watch: Watch | None = None
         self._nodes_watch: Watch | None = None
         self._keeper: LeaseKeeper | None = None
+        self._tell: Observer = lambda _: None
 
     @property
     def name(self) -> str:
         return NAME
+
+    def observe(self, tell: Observer) -> None:
+        self._tell = tell
+        self._client.observe(
+            lambda operation, seconds, failed: tell(BackendAnswered(operation, seconds, failed))
+        )
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -84,7 +92,7 @@ class EtcdMembership(MembershipBackend):
         return reading
 
     def scope(self, *, nodes: bool) -> tuple[str, ...]:
-        return (view.ROUND, view.CLOSED, view.LEADER, view.NODES if nodes else self._own_key)
+        return view.followed(self._node_id, nodes=nodes)
 
     def read(self, *, nodes: bool) -> Reading:
         revision, kvs = self._fetch(nodes=nodes)
@@ -224,6 +232,7 @@ class EtcdMembership(MembershipBackend):
                 self._settings.ttl.total_seconds(),
                 into=self._told,
                 answer_within=self._settings.timeout.heartbeat.total_seconds(),
+                renewed=lambda: self._tell(LeaseRenewed()),
             )
         self._told.keeper = self._keeper
 

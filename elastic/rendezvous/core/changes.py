@@ -6,7 +6,7 @@ changes subscribes to the handler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from .records import Node, Round, Terminal, Want
@@ -67,6 +67,11 @@ class LeaseHeld:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseRenewed:
+    """The backend has confirmed this node's lease."""
+
+
+@dataclass(frozen=True, slots=True)
 class BackendAway:
     """The backend counts as away. Workers run on."""
 
@@ -81,6 +86,15 @@ class BackendBack:
     """For how long it did not."""
 
 
+@dataclass(frozen=True, slots=True)
+class BackendAnswered:
+    """A request to the backend was answered, or `failed`, after `seconds`."""
+
+    operation: str
+    seconds: float
+    failed: bool = False
+
+
 Change = (
     RoundOpened
     | RoundFormed
@@ -89,9 +103,14 @@ Change = (
     | NodeGone
     | LeaseLost
     | LeaseHeld
+    | LeaseRenewed
     | BackendAway
     | BackendBack
+    | BackendAnswered
 )
+
+Observer = Callable[[Change], None]
+"""Is told of changes, from any thread, and must not block."""
 
 
 def changes(before: View, after: View, facts: Iterable[Fact] = (), *, leads: bool) -> Iterator[Change]:

@@ -164,4 +164,11 @@ class Leader:
     node_id: str
 
 
-Record = Node | Round | Terminal | Leader
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """What operators want of all agents while the job runs. It decides nothing about membership."""
+
+    find_stragglers: bool
+
+
+Record = Node | Round | Terminal | Leader | Control

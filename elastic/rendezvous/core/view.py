@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from .records import Leader, Node, Record, Round, Terminal
+from .records import Control, Leader, Node, Record, Round, Terminal
 
 ROUND = "round"
 CLOSED = "closed"
 LEADER = "leader"
+CONTROL = "control"
 NODES = "nodes/"
 HISTORY = "history/"
 STORE = "store/"
@@ -25,6 +26,11 @@ R_co = TypeVar("R_co", bound=Record, covariant=True)
 
 def node_key(node_id: str) -> str:
     return NODES + node_id
+
+
+def followed(node_id: str, *, nodes: bool) -> tuple[str, ...]:
+    """The keys and prefixes that a node follows: with all `nodes`, or its own alone."""
+    return (ROUND, CLOSED, LEADER, CONTROL, NODES if nodes else node_key(node_id))
 
 
 def history_key(round_number: int) -> str:
@@ -138,6 +144,10 @@ class View:
     @property
     def leader(self) -> Seen[Leader] | None:
         return self._seen(LEADER, Leader)
+
+    @property
+    def control(self) -> Seen[Control] | None:
+        return self._seen(CONTROL, Control)
 
     def node(self, node_id: str) -> Seen[Node] | None:
         return self._seen(node_key(node_id), Node)

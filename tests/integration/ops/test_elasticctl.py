@@ -41,6 +41,33 @@ def test_status_of_a_job_from_start_to_end(etcd: EtcdServer, tmp_path: Path) -> 
         assert ended["why"] == "the job has ended (succeeded): all workers have succeeded"
 
 
+STEPPER = """
+import json, os, sys, time
+import elastic.worker
+rank, world, number = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "ELASTIC_ROUND"))
+print(json.dumps({"rank": rank, "world": world, "round": number}) + "\\n", end="", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.1 if rank == 2 else 0.05)
+    elastic.worker.step()
+"""
+
+
+def test_stragglers_are_found_when_an_operator_wants_it(etcd: EtcdServer, tmp_path: Path) -> None:
+    with Job(etcd.endpoint, tmp_path, nodes="1") as job:
+        where = ("--endpoint", etcd.endpoint, "stragglers", job.run_id)
+        script = job.script(STEPPER)
+        agent = job.start("a", script, str(job.stop_file), flags=("--nproc-per-node=4", "--no-stragglers"))
+        agent.wait_for_world(4)
+        assert elasticctl(*where, "on").returncode == 0
+        agent.wait_until(lambda agent: "rank 2 is slow" in agent.text, "the slow one is named")
+        assert job.record("control")["findStragglers"] is True
+        assert elasticctl(*where, "off").returncode == 0
+        job.finish()
+        assert agent.wait() == 0
+        ended = elasticctl(*where, "on")
+        assert (ended.returncode, "no run" in ended.stderr) == (1, True)
+
+
 def test_what_it_refuses(etcd: EtcdServer) -> None:
     unknown = elasticctl("--endpoint", etcd.endpoint, "status", "no-such-run")
     assert (unknown.returncode, unknown.stdout) == (1, "")

@@ -18,7 +18,7 @@ from elastic.rendezvous import (
     create_handler,
 )
 from elastic.rendezvous.backends.etcd import open_run
-from elastic.rendezvous.settings import KEYS, setting
+from elastic.rendezvous.settings import BELONGS, KEYS, setting
 
 NOBODY = "127.0.0.1:9"
 
@@ -75,8 +75,12 @@ CLIENT = {
 }
 
 
+# Tested in test_rdzv_stores.py.
+STORES = {"fallback", "fallback_endpoint", "store_type", "is_host", "secret_file"}
+
+
 def test_every_documented_key_is_tested_here() -> None:
-    assert KEYS.keys() == SECONDS.keys() | TEXTS.keys() | FLAGS.keys() | PAIR | CLIENT
+    assert KEYS.keys() == SECONDS.keys() | TEXTS.keys() | FLAGS.keys() | PAIR | CLIENT | STORES
 
 
 @pytest.mark.parametrize("key", SECONDS)
@@ -186,7 +190,7 @@ def test_a_misspelt_key_is_refused_with_what_was_meant(key: str, meant: str) -> 
 
 def test_an_unknown_key_is_refused_with_the_known_ones() -> None:
     text = refusal(lambda: settings(zzzzzz="1"))
-    assert all(key in text for key in KEYS)
+    assert all((f" {key}," in f"{text},") == ("etcd" in BELONGS.get(key, {"etcd"})) for key in KEYS)
 
 
 def test_a_password_is_refused_with_where_to_put_it() -> None:
