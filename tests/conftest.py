@@ -6,9 +6,15 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support.etcd import BINARIES, EtcdCluster, EtcdServer
 
 from elastic.etcd import Client
+
+
+# That a machine is slow at the moment is no fault of what is tested.
+settings.register_profile("elastic", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("elastic")
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,13 @@ EXAMPLES = [
     pytest.param("train_ddp.py", id="torch", marks=pytest.mark.torch),
     pytest.param("train_tensorplay.py", id="tensorplay", marks=pytest.mark.tensorplay),
 ]
+# The script and the rank that is lost: which one it is makes no difference to a framework.
+LOSSES = [
+    pytest.param("train_plain.py", 0, id="plain-0"),
+    pytest.param("train_plain.py", 1, id="plain-1"),
+    pytest.param("train_ddp.py", 0, id="torch-0", marks=pytest.mark.torch),
+    pytest.param("train_tensorplay.py", 1, id="tensorplay-1", marks=pytest.mark.tensorplay),
+]
 
 
 def example(name: str) -> str:
@@ -35,8 +42,7 @@ def test_training_on_one_machine(tmp_path: Path, script: str) -> None:
 
 
 @pytest.mark.timeout(400)  # a framework is loaded by every worker of every round
-@pytest.mark.parametrize("lost_rank", [0, 1])
-@pytest.mark.parametrize("script", EXAMPLES)
+@pytest.mark.parametrize(("script", "lost_rank"), LOSSES)
 def test_training_survives_a_lost_node_and_takes_in_a_new_one(
     etcd: EtcdServer, tmp_path: Path, script: str, lost_rank: int
 ) -> None:
