@@ -11,7 +11,6 @@ from support.etcd import BINARIES, EtcdCluster, EtcdServer
 
 from elastic.etcd import Client
 
-
 # That a machine is slow at the moment is no fault of what is tested.
 settings.register_profile("elastic", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("elastic")
