@@ -18,7 +18,7 @@ from elastic.launcher.assembly import agent_devices, run_agent
 from elastic.launcher.config import LaunchConfig
 from elastic.launcher.entrypoint import worker_command
 from elastic.launcher.errors import LaunchError, UsageError
-from elastic.launcher.instruments import InstrumentSettings
+from elastic.launcher.instrument_settings import InstrumentSettings
 from elastic.multiprocessing import AffinityMode, NumaOptions
 from elastic.multiprocessing.errors import ChildFailedError
 from elastic.multiprocessing.signals import SignalException

@@ -40,7 +40,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -49,7 +48,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from elastic.timer.api import TimerClient, expires
+from elastic.timer.api import TimerClient, expires, place_of_caller
 from elastic.timer.slate import Slate
 
 __all__ = ["Notice", "deadline", "heartbeat", "notice", "section", "step"]
@@ -184,6 +183,5 @@ def deadline(after: float | timedelta, scope: str | None = None) -> AbstractCont
     without an agent. ValueError where `after` is not a positive time.
     """
     if scope is None:
-        caller = sys._getframe(1)
-        scope = f"{Path(caller.f_code.co_filename).name}#{caller.f_lineno}"
+        scope = place_of_caller()
     return expires(after, scope, _reports())

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import tenacity
 
-from elastic.etcd import backoff, errors, forks, wire
+from elastic.etcd import errors, forks, wire
 from elastic.etcd._pb import etcd_pb2 as pb
 from elastic.etcd.auth import Tokens
 from elastic.etcd.channels import TELLING_SECONDS, Line, Pool
@@ -26,6 +26,7 @@ from elastic.etcd.loop import Loop
 from elastic.etcd.rpc import Metadata
 from elastic.etcd.tls import Tls
 from elastic.etcd.wire import Method, Q, R
+from elastic.utils import backoff
 from elastic.utils.endpoints import Endpoint
 
 T = TypeVar("T")

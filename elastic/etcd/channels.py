@@ -20,11 +20,11 @@ from google.protobuf.message import DecodeError
 
 from elastic.etcd import dial, errors, wire
 from elastic.etcd._pb import etcd_pb2 as pb
-from elastic.etcd.backoff import jitter
 from elastic.etcd.http2 import Connection, explain
 from elastic.etcd.rpc import CallEnded, Metadata, Status, Stream
 from elastic.etcd.tls import Tls
 from elastic.etcd.wire import Method, Q, R
+from elastic.utils.backoff import jitter
 from elastic.utils.endpoints import Endpoint
 
 _BACKOFF_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)

@@ -108,6 +108,8 @@ class Client:
         """
         # That ends whatever runs; closing the owners then only marks them.
         self._caller.close()
+        if self._caller.forked:
+            return  # the lock may have been held at the fork
         with self._lock:
             owned = list(self._owned)
         for each in owned:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 from elastic.etcd import errors, wire
 from elastic.etcd._pb import etcd_pb2 as pb
-from elastic.etcd.backoff import jitter
 from elastic.etcd.calls import Caller, Repeat
 from elastic.etcd.probe import Finding, Found, look
 from elastic.etcd.tls import Tls
 from elastic.etcd.values import Keys
+from elastic.utils.backoff import jitter
 from elastic.utils.endpoints import Endpoint
 
 # Seconds that a look at one endpoint may take for each of its steps.

@@ -28,6 +28,8 @@ _STREAM_WINDOW = 4 << 20
 _CONNECTION_WINDOW = 16 << 20
 # Milliseconds after which the system gives up a connection on which sent data is not acknowledged.
 _UNACKNOWLEDGED_MS = 9000
+# Bytes before a frame's content: the first three are the length of that.
+_FRAME_HEAD = 9
 # HTTP/2 counts calls up to here; the next one needs a new connection.
 _LAST_STREAM = (1 << 31) - 1
 
@@ -48,6 +50,7 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._pseudo = ((":method", "POST"), (":scheme", scheme), (":authority", authority))
         self._streams: dict[int, Stream] = {}
+        self._received = bytearray()
         self._transport: asyncio.Transport | None = None
         self._http = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         self._http.local_settings = h2.settings.Settings(
@@ -139,12 +142,29 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard = self._loop.time()
+        self._received += data
         try:
-            for event in self._http.receive_data(data):
-                self._handle(event)
+            # Frame by frame, for h2 is ahead of the events that it returns: what it has seen end cannot be
+            # sent to any more, and a frame that it refuses costs the events of those before.
+            while frame := self._next_frame():
+                for event in self._http.receive_data(frame):
+                    self._handle(event)
         except h2.exceptions.ProtocolError as error:
             self._fail(f"it does not speak HTTP/2 as it should: {error}")
         self._flush()
+
+    def _next_frame(self) -> bytes:
+        """The next whole frame of what came in; b"" if there is none yet."""
+        if len(self._received) < _FRAME_HEAD:
+            return b""
+        size = int.from_bytes(self._received[:3], "big")
+        if size > self._http.max_inbound_frame_size:
+            size = 0  # h2 refuses it by its head
+        if len(self._received) < _FRAME_HEAD + size:
+            return b""
+        frame = bytes(self._received[: _FRAME_HEAD + size])
+        del self._received[: _FRAME_HEAD + size]
+        return frame
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(f"the connection is lost: {explain(exc)}" if exc else "the connection was closed")
@@ -154,6 +174,7 @@ class Connection(asyncio.Protocol):
     def _fail(self, reason: str, *, begun: int = _LAST_STREAM) -> None:
         """The connection is over. The server has begun no call with a number above `begun`."""
         self.usable = False
+        self._received.clear()
         if not self.ready.done():
             self.ready.set_result(reason)
         streams, self._streams = list(self._streams.values()), {}
@@ -165,9 +186,10 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.DataReceived):
+            # Also of a call that is over for us: the connection's window is that of every call.
+            self._http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             stream = self._streams.get(event.stream_id)
             if stream is not None:
-                self._http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
                 stream.take(event.data)
         elif isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
             self._read_headers(self._streams.get(event.stream_id), event)

@@ -127,6 +127,8 @@ class LeaseKeeper:
         deadline = time.monotonic() + timeout
         ended = first and revoke and self._end(timeout=timeout)
         self._job.stop(max(deadline - time.monotonic(), 0.1))
+        # Closed at once, it never ran; ended at once, it was adopted too late.
+        self._forget(self)
         return ended
 
     def _end(self, *, timeout: float) -> bool:

@@ -20,15 +20,16 @@ Metadata = tuple[tuple[str, str], ...]
 
 LONGEST_MESSAGE = 64 << 20
 
+_GRPC_CODES = {str(code.value): code for code in Code}
 _HTTP_CODES = {
-    400: Code.INTERNAL,
-    401: Code.UNAUTHENTICATED,
-    403: Code.PERMISSION_DENIED,
-    404: Code.UNIMPLEMENTED,
-    429: Code.UNAVAILABLE,
-    502: Code.UNAVAILABLE,
-    503: Code.UNAVAILABLE,
-    504: Code.UNAVAILABLE,
+    "400": Code.INTERNAL,
+    "401": Code.UNAUTHENTICATED,
+    "403": Code.PERMISSION_DENIED,
+    "404": Code.UNIMPLEMENTED,
+    "429": Code.UNAVAILABLE,
+    "502": Code.UNAVAILABLE,
+    "503": Code.UNAVAILABLE,
+    "504": Code.UNAVAILABLE,
 }
 
 
@@ -145,9 +146,10 @@ def read_status(headers: Mapping[str, str]) -> Status | None:
     """The end of a call, if these headers tell it: gRPC's own, or that of a server that knows no gRPC."""
     code = headers.get("grpc-status")
     if code is not None:
-        known = int(code) if code.isdigit() and int(code) < len(Code) else Code.UNKNOWN.value
-        return Status(Code(known), urllib.parse.unquote(headers.get("grpc-message", "")))
+        return Status(
+            _GRPC_CODES.get(code, Code.UNKNOWN), urllib.parse.unquote(headers.get("grpc-message", ""))
+        )
     http = headers.get(":status")
     if http is None or http == "200":
         return None
-    return Status(_HTTP_CODES.get(int(http), Code.UNKNOWN), f"it answered with HTTP status {http}")
+    return Status(_HTTP_CODES.get(http, Code.UNKNOWN), f"it answered with HTTP status {http}")

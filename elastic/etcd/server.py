@@ -30,6 +30,7 @@ BINARY_VARIABLES = ("ELASTIC_ETCD_BINARY_PATH", "TORCHELASTIC_ETCD_BINARY_PATH")
 _PORT_RACES = 5
 _STOP_SECONDS = 5.0
 _LOG_LINES = 5
+_HELP_SECONDS = 10.0
 
 
 def find_binary(environment: Mapping[str, str]) -> Path:
@@ -227,7 +228,14 @@ def _free_ports() -> tuple[int, int]:
 def _no_fsync(binary: Path) -> list[str]:
     """The flag that spares syncing to disk, if this binary has it: 3.4 does not, 3.5 does."""
     try:
-        text = subprocess.run([binary, "--help"], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise errors.LocalServerError(f"cannot run {binary}: {error}") from error
+        text = subprocess.run(
+            [binary, "--help"], capture_output=True, text=True, timeout=_HELP_SECONDS, check=False
+        )
+    except OSError as error:
+        raise errors.LocalServerError(f"cannot run {binary}: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise errors.LocalServerError(
+            f"{binary} --help did not end within {error.timeout:g} s: it seems to be no etcd; "
+            "name another one in $ELASTIC_ETCD_BINARY_PATH"
+        ) from error
     return ["--unsafe-no-fsync"] if "--unsafe-no-fsync" in text.stdout + text.stderr else []

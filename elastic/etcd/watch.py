@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from elastic.etcd import errors, wire
-from elastic.etcd.backoff import pause
 from elastic.etcd.calls import Caller, Repeat
 from elastic.etcd.cursors import Cursors
 from elastic.etcd.sink import Sink
 from elastic.etcd.stream import WatchStream
 from elastic.etcd.values import Event, KeyRange, Keys, as_range
+from elastic.utils import backoff
 
 # etcd reports an expired token and a missing permission alike: it is the permission after so many new tokens.
 _FRESH_TOKENS = 3
@@ -101,6 +101,8 @@ class Watch:
             return
         self._closed.set()
         self._job.stop(timeout)
+        # Closed at once, it never ran; ended at once, it was adopted too late.
+        self._forget(self)
 
     async def _run(self) -> None:
         try:
@@ -191,7 +193,7 @@ class Watch:
         pool = self._caller.pool
         if self._failures <= len(pool) and pool.has_usable():
             return 0.0
-        return pause(self._failures)
+        return backoff.pause(self._failures)
 
     def _put(self, item: WatchBatch | WatchInterrupted | WatchResumed | WatchEnded) -> None:
         if not self._closed.is_set():

@@ -14,6 +14,8 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, TypeVar
 
+from elastic.utils.aliases import either
+
 EventMetadataValue = str | int | float | bool | None
 """What the metadata of an event may hold."""
 
@@ -74,10 +76,10 @@ class Event:
         event_type: str | None = None,
         created: int | None = None,
     ) -> None:
-        given = _either("an event", "name", name, "event_type", event_type)
+        given = either("an event", "name", name, "event_type", event_type)
         if given is None or source is None:
             raise TypeError("an event needs a name and a source")
-        when = _either("an event", "timestamp", timestamp, "created", created)
+        when = either("an event", "timestamp", timestamp, "created", created)
         self.name = _checked("the event", "name", given, str)
         self.source = _member(EventSource, source)
         self.timestamp = _now() if when is None else _checked("the event", "timestamp", when, int)
@@ -171,7 +173,7 @@ class RdzvEvent:
         local_rank: int | None = None,
     ) -> None:
         what = "the rendezvous event"
-        given = _either(what, "name", name, "rendezvous_id", rendezvous_id)
+        given = either(what, "name", name, "rendezvous_id", rendezvous_id)
         self.name = _checked(what, "name", given or "", str)
         self.run_id = _checked(what, "run_id", run_id, str)
         self.message = _checked(what, "message", message, str)
@@ -180,7 +182,7 @@ class RdzvEvent:
         self.node_state = _member(NodeState, node_state)
         self.master_endpoint = _checked(what, "master_endpoint", master_endpoint, str)
         self.rank = None if rank is None else _checked(what, "rank", rank, int)
-        local = _either(what, "local_id", local_id, "local_rank", local_rank)
+        local = either(what, "local_id", local_id, "local_rank", local_rank)
         self.local_id = None if local is None else _checked(what, "local_id", local, int)
         self.error_trace = _checked(what, "error_trace", error_trace, str)
 
@@ -213,13 +215,6 @@ class RdzvEvent:
 def _now() -> int:
     """Milliseconds since 1970: for people, and never compared."""
     return time.time_ns() // 1_000_000
-
-
-def _either(what: str, first: str, value: _T | None, second: str, other: _T | None) -> _T | None:
-    """The value of a field that has two names."""
-    if value is not None and other is not None:
-        raise TypeError(f"{what} takes {first} or {second}, which are the same, and got both")
-    return other if value is None else value
 
 
 def _member(kind: type[_E], value: _E | str) -> _E:

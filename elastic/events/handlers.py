@@ -9,9 +9,11 @@ else. Nothing here has threads or queues: a handler is used by one thread at a t
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib.metadata
 import logging
 import logging.handlers
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -138,12 +140,25 @@ def _file(argument: str) -> EventHandler:
     """Appends to a file, and puts it aside when it is full. One process at a time may write it."""
     if not argument:
         raise ValueError("the destination of events 'file' needs a path: write file:/path/to/events.jsonl")
+    path = Path(argument)
     try:
-        Path(argument).parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_fifo():
+            _require_reader(path)
         file = _EventFile(argument, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
     except OSError as error:
         raise OSError(error.errno, f"events can't be kept: {error.strerror}", argument) from error
     return LoggingEventHandler(file)
+
+
+def _require_reader(pipe: Path) -> None:
+    """Opening a pipe that nobody reads would wait for a reader, and the job with it: OSError instead."""
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "nobody reads that pipe") from error
+        raise
 
 
 def _no_argument(name: str, argument: str) -> None:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from elastic.store import Store, StoreError, StoreTimeoutError
+from elastic.store.api import not_set
 
 T = TypeVar("T")
 
@@ -51,15 +52,15 @@ class RoundStore:
         try:
             return self._persist(read, limit)
         except StoreTimeoutError as e:
-            raise StoreTimeoutError(f"not set within {limit:g} s: {key!r}") from e
+            raise not_set([key], limit) from e
 
     def wait(self, keys: Sequence[str], limit: float) -> None:
         """Return once all keys are there."""
         try:
             self._persist(lambda seconds: self._store.wait(keys, timedelta(seconds=seconds)), limit)
         except StoreTimeoutError as e:
-            missing = ", ".join(repr(key) for key in keys if not self.check([key], limit=0))
-            raise StoreTimeoutError(f"not set within {limit:g} s: {missing or 'some key'}") from e
+            missing = [key for key in keys if not self.check([key], limit=0)]
+            raise not_set(missing or keys, limit) from e  # they may have come just now
 
     def check(self, keys: Sequence[str], limit: float) -> bool:
         """Whether all keys are there now."""

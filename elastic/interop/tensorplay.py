@@ -5,7 +5,7 @@
 
     register()
     config = LaunchConfig(1, 3, rdzv_backend="elastic-etcd", rdzv_endpoint="HOST:2379", run_id="job")
-    elastic_launch(config, "train.py")()
+    elastic_launch(config, "python")("train.py")
 
 tensorplay 1.0.0 loads no plug-ins by itself, which is why `register` must be called in the process that
 launches. The launcher's decisions stay its own; this adapts what it knows.
@@ -22,6 +22,7 @@ from tensorplay.distributed.elastic.rendezvous import api as tensorplay_api
 from elastic import store as elastic_store
 
 from .errors import raised_as
+from .exit_barrier import ExitBarrier
 from .parameters import NAMES, translate
 from .participant import Participant
 from .round_store import RoundStore
@@ -112,7 +113,7 @@ class AgentStore(Store):  # type: ignore[misc]
 
     def __init__(self, store: RoundStore, participant: Participant) -> None:
         self._store = store
-        self._participant = participant
+        self._barrier = ExitBarrier(EXIT_BARRIER, participant)
         self.timeout = _DEFAULT_LIMIT
 
     def set(self, key: str, value: str | bytes) -> None:
@@ -127,9 +128,7 @@ class AgentStore(Store):  # type: ignore[misc]
         """Return True once all keys are there. For those of the exit barrier: once all have succeeded."""
         limit = self._limit(timeout)
         with _store_translated():
-            if keys and all(key.startswith(EXIT_BARRIER) for key in keys):
-                self._participant.wait_for_success(limit)
-            else:
+            if not self._barrier.wait(keys, limit):
                 self._store.wait(keys, limit)
         return True
 
@@ -138,13 +137,8 @@ class AgentStore(Store):  # type: ignore[misc]
             return self._store.check([key], self.timeout)
 
     def add(self, key: str, amount: int) -> int:
-        """Add to the counter at a key, and return its new value.
-
-        The exit barrier's count of arrivals is not kept (0): `wait` asks the rendezvous, which knows
-        better who is to arrive.
-        """
-        if key.startswith(EXIT_BARRIER):
-            self._participant.succeeded()
+        """Add to the counter at a key; its new value, or 0 for the exit barrier, which is not kept."""
+        if self._barrier.arrive(key):
             return 0
         with _store_translated():
             return self._store.add(key, amount)

@@ -14,6 +14,7 @@ from torch.distributed import DistStoreError, Store
 
 from elastic.store import StoreError
 
+from .exit_barrier import ExitBarrier
 from .participant import Participant
 from .round_store import RoundStore
 
@@ -27,7 +28,7 @@ class AgentStore(Store):  # type: ignore[misc]  # torch is not there where types
     def __init__(self, store: RoundStore, participant: Participant) -> None:
         super().__init__()
         self._store = store
-        self._participant = participant
+        self._barrier = ExitBarrier(EXIT_BARRIER, participant)
 
     def set(self, key: str, value: str | bytes) -> None:
         with _translated():
@@ -41,9 +42,7 @@ class AgentStore(Store):  # type: ignore[misc]  # torch is not there where types
         """Return once all keys are there. For those of the exit barrier: once all workers have succeeded."""
         limit = self._limit() if timeout is None else timeout.total_seconds()
         with _translated():
-            if keys and all(key.startswith(EXIT_BARRIER) for key in keys):
-                self._participant.wait_for_success(limit)
-            else:
+            if not self._barrier.wait(keys, limit):
                 self._store.wait(keys, limit)
 
     def check(self, keys: Sequence[str]) -> bool:
@@ -51,13 +50,8 @@ class AgentStore(Store):  # type: ignore[misc]  # torch is not there where types
             return self._store.check(keys, self._limit())
 
     def add(self, key: str, amount: int) -> int:
-        """Add to the counter at a key, and return its new value.
-
-        The exit barrier's count of arrivals is not kept (0): `wait` asks the rendezvous, which knows
-        better who is to arrive.
-        """
-        if key.startswith(EXIT_BARRIER):
-            self._participant.succeeded()
+        """Add to the counter at a key; its new value, or 0 for the exit barrier, which is not kept."""
+        if self._barrier.arrive(key):
             return 0
         with _translated():
             return self._store.add(key, amount)

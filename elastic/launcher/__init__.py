@@ -6,7 +6,7 @@
 from elastic.launcher.api import elastic_launch, launch_agent
 from elastic.launcher.config import LaunchConfig
 from elastic.launcher.errors import LaunchError, UsageError
-from elastic.launcher.instruments import InstrumentSettings
+from elastic.launcher.instrument_settings import InstrumentSettings
 
 __all__ = [
     "InstrumentSettings",

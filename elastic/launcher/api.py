@@ -7,12 +7,12 @@ exception. The command, :mod:`elastic.run`, turns the same into text and an exit
 import os
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import PurePath
 from typing import Any
 
 from elastic.agent.server import ElasticAgent, RunResult
 from elastic.launcher.assembly import Entrypoint, run_agent
 from elastic.launcher.config import LaunchConfig
+from elastic.launcher.entrypoint import entrypoint_name
 from elastic.launcher.errors import LaunchError, UsageError
 from elastic.multiprocessing.errors import ChildFailedError
 
@@ -94,12 +94,3 @@ def raise_for_failure(result: RunResult, entrypoint: Entrypoint, *, args: Sequen
     if result.failures:
         raise ChildFailedError(entrypoint_name(entrypoint, args), result.victims | result.failures)
     raise LaunchError(result.reason, result.exit_code)
-
-
-def entrypoint_name(entrypoint: Entrypoint, args: Sequence[Any]) -> str:
-    """What a report calls the job: the function, the program, or the script or module that python runs."""
-    if not isinstance(entrypoint, str):
-        return getattr(entrypoint, "__qualname__", repr(entrypoint))
-    if not PurePath(entrypoint).name.startswith("python"):
-        return entrypoint
-    return next((str(arg) for arg in args if not str(arg).startswith("-")), entrypoint)

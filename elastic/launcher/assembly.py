@@ -83,19 +83,7 @@ def run_agent(
             local_addr=config.local_addr,
             labels=labels,
         )
-        instruments = make_instruments(
-            config.instruments,
-            handler,
-            job={
-                "role": config.role,
-                "entry_point": spec.get_entrypoint_name(),
-                "min_nodes": config.min_nodes,
-                "max_nodes": config.max_nodes,
-            },
-            event_destination=config.event_log_handler,
-            environ=environ,
-            owner=stack,
-        )
+        instruments = make_instruments(config, spec, environ=environ, owner=stack)
         agent = LocalElasticAgent(
             spec,
             logs_specs,

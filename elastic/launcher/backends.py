@@ -10,7 +10,7 @@ from typing import Any
 from elastic.launcher import values
 from elastic.launcher.errors import UsageError
 from elastic.launcher.values import NodeRange
-from elastic.utils.endpoints import Endpoint, parse_endpoints
+from elastic.utils.endpoints import Endpoint, host_and_port, parse_endpoints
 
 __all__ = [
     "STATIC_FLAGS",
@@ -90,7 +90,7 @@ def static_endpoint(master_addr: str | None, master_port: int | None, *, alone: 
     host = master_addr or ("127.0.0.1" if master_port and alone else "")
     if not host or not master_port:
         return host
-    return f"[{host}]:{master_port}" if ":" in host else f"{host}:{master_port}"
+    return host_and_port(host, master_port)
 
 
 def place(backend: str) -> str:

@@ -15,7 +15,7 @@ from elastic.agent.server import RestartPolicy
 from elastic.launcher import backends, values
 from elastic.launcher.errors import UsageError
 from elastic.launcher.flags import DEFAULT_NEWS, DEFAULT_SIGNALS
-from elastic.launcher.instruments import InstrumentSettings
+from elastic.launcher.instrument_settings import InstrumentSettings
 from elastic.multiprocessing import LogsSpecs, NumaOptions, Std
 from elastic.utils.endpoints import Endpoint
 

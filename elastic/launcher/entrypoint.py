@@ -1,11 +1,15 @@
-"""The command of a worker, from what stands on the launcher's command line.
+"""The command of a worker, from what stands on the launcher's command line; and what people call it.
 
 Pure. Whether the script is there is looked up by :mod:`elastic.launcher.lookup`.
 """
 
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import Any
+
 from elastic.launcher.arguments import Options
 
-__all__ = ["worker_command"]
+__all__ = ["entrypoint_name", "worker_command"]
 
 # As `python script`, but inside an interpreter that is already up: the search path stays that of the
 # current directory, and the script may be a directory or an archive.
@@ -26,3 +30,12 @@ def worker_command(options: Options, *, python: str) -> tuple[str, ...]:
     if options.run_path:
         return (python, "-u", "-c", _RUN_PATH, *command)
     return (python, "-u", *command)
+
+
+def entrypoint_name(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> str:
+    """What a report calls the job: the function, the program, or the script or module that python runs."""
+    if not isinstance(entrypoint, str):
+        return getattr(entrypoint, "__qualname__", repr(entrypoint))
+    if not PurePath(entrypoint).name.startswith("python"):
+        return entrypoint
+    return next((str(arg) for arg in args if not str(arg).startswith("-")), entrypoint)

@@ -11,7 +11,6 @@ import difflib
 import logging
 import time
 from collections.abc import Mapping
-from typing import TypeVar
 
 from elastic.metrics.handlers import (
     PUBLISHED,
@@ -20,8 +19,7 @@ from elastic.metrics.handlers import (
     MetricHandler,
     NullMetricHandler,
 )
-
-_T = TypeVar("_T")
+from elastic.utils.aliases import either
 
 log = logging.getLogger("elastic.metrics")
 
@@ -60,9 +58,7 @@ class MetricsConfig:
         default_handler: str = "null",
         cfg: Mapping[str, str] | None = None,
     ) -> None:
-        if params is not None and cfg is not None:
-            raise TypeError("a MetricsConfig takes params or cfg, which are the same, and got both")
-        self.params = dict(params if params is not None else cfg or {})
+        self.params = dict(either("a MetricsConfig", "params", params, "cfg", cfg) or {})
         self.default_handler = self.params.get("default_handler", default_handler)
         for group, name in {"default_handler": self.default_handler, **self.params}.items():
             if name not in _HANDLERS:
@@ -155,15 +151,9 @@ def put_metric(
     Raises:
         TypeError: Name or value is missing, or something is given under both its names.
     """
-    which = _either("metric_name", metric_name, "name", name)
-    amount = _either("metric_value", metric_value, "value", value)
+    which = either("a metric", "metric_name", metric_name, "name", name)
+    amount = either("a metric", "metric_value", metric_value, "value", value)
     if which is None or amount is None:
         raise TypeError("a metric needs a name and a value")
-    getStream(_either("metric_group", metric_group, "group", group) or DEFAULT_GROUP).add_value(which, amount)
-
-
-def _either(first: str, value: _T | None, second: str, other: _T | None) -> _T | None:
-    """The value of a parameter that has two names."""
-    if value is not None and other is not None:
-        raise TypeError(f"a metric takes {first} or {second}, which are the same, and got both")
-    return other if value is None else value
+    in_group = either("a metric", "metric_group", metric_group, "group", group) or DEFAULT_GROUP
+    getStream(in_group).add_value(which, amount)

@@ -14,6 +14,7 @@ import elastic
 from elastic.metrics.families import job_families, value_families, with_labels
 from elastic.metrics.handlers import PUBLISHED, PrometheusMetricHandler
 from elastic.metrics.job import JobMetrics
+from elastic.utils.endpoints import host_and_port
 
 if TYPE_CHECKING:
     from socketserver import BaseRequestHandler
@@ -110,8 +111,7 @@ class Exporter:
     @property
     def url(self) -> str:
         """Where it is read."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self.port}{PATH}"
+        return f"http://{host_and_port(self._host, self.port)}{PATH}"
 
     def __enter__(self) -> Exporter:
         self.start()

@@ -51,17 +51,15 @@ def _stragglers(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _run(options: argparse.Namespace) -> RendezvousParameters:
-    return RendezvousParameters(
-        "etcd", options.endpoint, options.run_id, 1, 1, **_pairs(options.conf, what="--conf")
-    )
+    return RendezvousParameters("etcd", options.endpoint, options.run_id, 1, 1, **_pairs(options.conf))
 
 
-def _pairs(texts: Sequence[str], *, what: str) -> dict[str, str]:
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
     pairs = {}
     for part in ",".join(texts).split(",") if texts else []:
         key, found, value = part.partition("=")
         if not found or not key:
-            raise ValueError(f"{what} takes KEY=VALUE, with commas between several; {part!r} is not that")
+            raise ValueError(f"--conf takes KEY=VALUE, with commas between several; {part!r} is not that")
         pairs[key.strip()] = value.strip()
     return pairs
 

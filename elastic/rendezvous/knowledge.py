@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from .backends.api import BackendWiped, Learned, MembershipBackend, Reading
-from .core.changes import LeaseLost, Observer, changes
+from .core.changes import LeaseLost, Observer, changes, missing
 from .core.member import Stance
 from .core.protocol import Protocol
 from .core.records import Record
@@ -57,6 +57,8 @@ class Knowledge:
         if view.round is None:  # later leaders find nodes of whom the ones before have told
             for change in changes(View(), view, leads=True):
                 self._tell(change)
+        for gone in missing(view):
+            self._tell(gone)
 
     def find_out(self, *, known_away: bool) -> None:
         """Why the record has vanished. Asked until there is an answer, or it would be written again."""

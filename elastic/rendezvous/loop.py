@@ -28,7 +28,7 @@ from .backends.api import (
 )
 from .contact import FIRST_PAUSE, LONGEST_PAUSE, Contact
 from .core.actions import Action, Commit, FollowNodes, HoldLease, Rest, UnfollowNodes
-from .core.changes import LeaseHeld, LeaseLost, Observer
+from .core.changes import LeaseHeld, LeaseLost, NodeGone, Observer
 from .core.member import Stance
 from .core.protocol import Protocol
 from .delivery import Delivery
@@ -216,10 +216,13 @@ class Loop:
                 self._overtaken = 0
                 # What was refused or unanswered is not wanted any more.
                 self._contact.regain("call")
+                last = self._own_departure() if leaving else None
                 if leaving or self._protocol.evicted:
                     # Whoever has no part any more must not lead either.
                     self._backend.drop_lease()
                 if leaving:
+                    if last is not None:
+                        self._observer(last)
                     self._delivery.publish(gone=True, heard=True)
                 return
             self._perform(action)
@@ -228,6 +231,16 @@ class Loop:
                 doublings = min(self._overtaken - _TRIES, 8)  # more than reach the longest pause
                 self._due = self._clock() + self._spread(FIRST_PAUSE * 2**doublings)
                 return
+
+    def _own_departure(self) -> NodeGone | None:
+        """What a leader tells of itself when it goes, since the next one finds nothing of it."""
+        protocol = self._protocol
+        seen = protocol.view.node(protocol.node_id)
+        if seen is None or not protocol.leads:
+            return None
+        return NodeGone(
+            protocol.node_id, said_goodbye=True, cause=seen.record.cause, revision=seen.mod_revision
+        )
 
     def _perform(self, action: Action) -> None:
         protocol, backend = self._protocol, self._backend

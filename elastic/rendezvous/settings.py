@@ -198,6 +198,15 @@ class RendezvousSettings:
         return interval.total_seconds()
 
     @property
+    def call_seconds(self) -> float:
+        """How long one call to a plain store may take: a slow one must not cost a node its lease."""
+        return min(
+            self.read_timeout.total_seconds(),
+            self.timeout.heartbeat.total_seconds(),
+            self.ttl.total_seconds() / 3,
+        )
+
+    @property
     def rules(self) -> Rules:
         """The part of the settings that the protocol's decisions depend on."""
         return Rules(

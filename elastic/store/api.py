@@ -36,6 +36,11 @@ class StoreDeniedError(StoreError):
     """The store's secret and the caller's are not the same; to try again is no use."""
 
 
+def not_set(keys: Sequence[str], limit: float) -> StoreTimeoutError:
+    """The error for keys that were not there within `limit` seconds."""
+    return StoreTimeoutError(f"not set within {limit:g} s: {', '.join(map(repr, keys))}")
+
+
 def polled(condition: Callable[[], bool], limit: float) -> bool:
     """Whether the condition comes to hold within `limit` seconds, asked for every POLL_INTERVAL.
 

@@ -58,10 +58,6 @@ class Board:
             if not waiting:
                 del self._by_key[key]
 
-    def is_waiting(self, who: int) -> bool:
-        """Whether the connection waits for an answer."""
-        return who in self._waiters
-
     def take_due(self, *, now: float) -> list[tuple[int, Answer]]:
         """The answers to waits that are over since the last call, and their connections."""
         while self._deadlines and self._deadlines[0][0] <= now:

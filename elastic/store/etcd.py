@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from elastic import etcd
 from elastic.etcd import Client, EtcdError, WatchBatch, WatchEnded
 
-from .api import Store, StoreError, StoreTimeoutError
+from .api import Store, StoreError, not_set
 from .durations import DEFAULT_TIMEOUT, Duration
 from .semantics import Refused, added, compared, encoded, paired, swaps
 
@@ -75,8 +75,7 @@ class EtcdStore(Store):
         while missing := self._missing(keys):
             names, revision = missing
             if not self._wait_for_one(names, revision + 1, deadline):
-                text = ", ".join(repr(key) for key in keys if self._name(key) in names)
-                raise StoreTimeoutError(f"not set within {limit:g} s: {text}")
+                raise not_set([key for key in keys if self._name(key) in names], limit)
 
     def check(self, keys: Sequence[str]) -> bool:
         return self._missing(keys) is None

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from .api import Store, StoreError, StoreTimeoutError
+from .api import Store, StoreError, StoreTimeoutError, not_set
 from .durations import DEFAULT_TIMEOUT, Duration
 from .file_watch import FileWatch
 from .semantics import Refused, added, compared, encoded, paired, swaps
@@ -164,7 +164,7 @@ class FileStore(Store):
             missing = [
                 key for key in keys if key.encode() not in values
             ] or keys  # they may have come just now
-        return StoreTimeoutError(f"not set within {limit:g} s: {', '.join(map(repr, missing))}")
+        return not_set(missing, limit)
 
 
 def _all_of(values: Mapping[bytes, bytes], names: Sequence[bytes]) -> list[bytes] | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from .api import Store, StoreError, StoreTimeoutError, polled
+from .api import Store, StoreError, StoreTimeoutError, not_set, polled
 from .durations import DEFAULT_TIMEOUT, Duration
 from .semantics import Refused, added, encoded, paired
 
@@ -106,7 +106,7 @@ class _ForeignStore(Store):
     def _timed_out(self, keys: Sequence[str], limit: float) -> StoreTimeoutError:
         with _translated(keys):
             missing = [key for key in keys if not self._is_there(key)] or keys  # they may have come just now
-        return StoreTimeoutError(f"not set within {limit:g} s: {', '.join(map(repr, missing))}")
+        return not_set(missing, limit)
 
 
 class _TorchStore(_ForeignStore):

@@ -1,8 +1,10 @@
-"""Sockets of a TCPStore and its server: addresses in words, binding, and peers that vanish."""
+"""Sockets of a TCPStore and its server: listening, connecting, and peers that vanish."""
 
 from __future__ import annotations
 
 import socket
+
+from elastic.utils.endpoints import host_and_port
 
 _IDLE, _INTERVAL, _PROBES = 15, 5, 3  # a peer that is gone is noticed after 30 s
 
@@ -16,7 +18,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as e:
-        raise OSError(f"cannot listen on {where(host, port)}: {e}") from e
+        raise OSError(f"cannot listen on {host_and_port(host, port)}: {e}") from e
     for family, kind, proto, _, address in found:
         listener = socket.socket(family, kind, proto)
         try:
@@ -31,7 +33,7 @@ def listen(host: str, port: int) -> socket.socket:
             continue
         listener.setblocking(False)
         return listener
-    raise OSError(f"cannot listen on {where(host, port)}: {errors[0]}") from errors[0]
+    raise OSError(f"cannot listen on {host_and_port(host, port)}: {errors[0]}") from errors[0]
 
 
 def connect(host: str, port: int, *, timeout: float) -> socket.socket:
@@ -64,8 +66,3 @@ def keep_alive(connected: socket.socket) -> None:
         option = getattr(socket, name, None)  # not every system has all of them
         if option is not None:
             connected.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-def where(host: str, port: int) -> str:
-    """`host:port`, with brackets around an IPv6 host."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

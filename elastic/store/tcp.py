@@ -7,14 +7,16 @@ are gone. A store that must outlive its nodes is one on etcd.
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import handshake, sockets
-from .api import Store, StoreDeniedError, StoreError, StoreTimeoutError
+from elastic.utils import backoff
+from elastic.utils.endpoints import host_and_port
+
+from . import handshake
+from .api import Store, StoreDeniedError, StoreError, StoreTimeoutError, not_set
 from .connection import Broken, TooLarge
 from .durations import DEFAULT_TIMEOUT, Duration, seconds
 from .limits import Limits
@@ -23,7 +25,7 @@ from .pool import Pool
 from .semantics import encoded, paired
 from .server import TCPStoreServer
 
-_LONGEST_PAUSE = 1.0
+_FIRST_PAUSE = 0.01
 _CONNECT = 10.0  # seconds that one try to connect may take
 _GRACE = (1.0, 5.0)  # seconds for the way to the server and back, besides the waiting there: least and most
 
@@ -182,8 +184,7 @@ class TCPStore(Store):
         limit = self._limit(timeout)
         answer = self._ask(op, *(key.encode() for key in keys), wait=limit)
         if answer.outcome is Outcome.TIMED_OUT:
-            missing = [key for key in keys if key.encode() in answer.fields]
-            raise StoreTimeoutError(f"not set within {limit:g} s: {', '.join(map(repr, missing))}")
+            raise not_set([key for key in keys if key.encode() in answer.fields], limit)
         return list(answer.fields)
 
     def _ask(self, op: Op, *fields: bytes, wait: float | None = None) -> Answer:
@@ -207,7 +208,7 @@ class TCPStore(Store):
                     raise StoreDeniedError(f"the store at {self._where}: {e}; give both the same") from e
                 except Broken as e:
                     failures += 1
-                    pause = _pause(failures)
+                    pause = backoff.pause(failures, first=_FIRST_PAUSE)
                     if self._closed.is_set():
                         raise StoreError(f"the store at {self._where} is closed") from e
                     if time.monotonic() + pause >= begun + limit:
@@ -265,10 +266,4 @@ class TCPStore(Store):
 
     @property
     def _where(self) -> str:
-        return sockets.where(self._host, self._port)
-
-
-def _pause(failures: int) -> float:
-    """Seconds to wait after so many failures in a row: random, as many clients lose a server at once."""
-    limit = min(_LONGEST_PAUSE, 0.01 * 2 ** min(failures, 10))
-    return random.uniform(0.0, limit)  # noqa: S311 -- spreads load, guards nothing
+        return host_and_port(self._host, self._port)

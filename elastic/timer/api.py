@@ -254,9 +254,14 @@ def expires(
     if not 0 < seconds < math.inf:
         raise ValueError(f"after is {after!r}: it must be a positive time")
     if scope is None:
-        caller = sys._getframe(1)
-        scope = f"{PurePath(caller.f_code.co_filename).name}#{caller.f_lineno}"
+        scope = place_of_caller()
     return _deadline(client, scope, seconds)
+
+
+def place_of_caller() -> str:
+    """File and line from where the function was called that asks this."""
+    caller = sys._getframe(2)
+    return f"{PurePath(caller.f_code.co_filename).name}#{caller.f_lineno}"
 
 
 @contextmanager

@@ -30,8 +30,13 @@ class Endpoint:
         return self.scheme == "https"
 
     def __str__(self) -> str:
-        """`host:port`, with brackets around an IPv6 host."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        """As `host_and_port`."""
+        return host_and_port(self.host, self.port)
+
+
+def host_and_port(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_endpoints(text: str, *, default_port: int) -> tuple[Endpoint, ...]:

@@ -35,7 +35,7 @@ class ReservedPort:
         """Reserve a port of `address`, or of all addresses where that one is not this machine's own."""
         for host in (address, ""):
             with contextlib.suppress(OSError):
-                self._socket = _bound(host)
+                self._socket = bound(host, 0)
                 break
         else:
             raise OSError("no free port")
@@ -46,13 +46,17 @@ class ReservedPort:
         self._socket.close()
 
 
-def _bound(host: str) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that has the port (0: any free one) and does not listen; a server with SO_REUSEADDR may.
+
+    Raises OSError where the address is not this machine's, or the port is taken.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    held = socket.socket(family, socket.SOCK_STREAM)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, 0))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((host, port))
     except OSError:
-        bound.close()
+        held.close()
         raise
-    return bound
+    return held

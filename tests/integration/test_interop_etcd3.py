@@ -2,7 +2,7 @@
 
 It speaks the same protocol from an implementation that shares nothing with ours, so agreement on keys,
 values, revisions and leases shows that ours is right about the wire. It runs in a process of its own, see
-`etcd3_oracle`, from the extra `interop`; without that extra these tests fail, and are not skipped.
+`etcd3_oracle`, from the extra `etcd3`; without that extra these tests fail, and are not skipped.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Oracle:
 @pytest.fixture
 def oracle(etcd: EtcdServer) -> Iterator[Oracle]:
     assert importlib.util.find_spec("etcd3"), (
-        'etcd3 is missing: pip install -e ".[interop]", or run scripts/test'
+        'etcd3 is missing: pip install -e ".[etcd3]", or run scripts/test'
     )
     oracle = Oracle(etcd.endpoint)
     yield oracle

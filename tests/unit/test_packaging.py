@@ -19,17 +19,28 @@ from elastic.rendezvous.settings import KEYS
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "tensorplay-elastic"
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
+]
 
 
 def document(name: str) -> str:
     return (ROOT / name).read_text()
 
 
-def section(heading: str) -> str:
-    """One section of the README."""
-    _, _, rest = document("README.md").partition(f"\n## {heading}\n")
-    assert rest, f"the README has no section {heading}"
+def section(name: str, heading: str) -> str:
+    """One section of a document."""
+    _, _, rest = document(name).partition(f"\n## {heading}\n")
+    assert rest, f"{name} has no section {heading}"
     return rest.partition("\n## ")[0]
+
+
+def anchors(path: Path) -> set[str]:
+    """What links to the headings of a document may name."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def rows(text: str) -> list[list[str]]:
@@ -92,14 +103,16 @@ def test_scripts_that_a_document_names_can_be_run(name: str) -> None:
     assert [command for command in sorted(commands) if not os.access(ROOT / command, os.X_OK)] == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/instruments.md", "docs/torchrun.md"])
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_inside_the_repository_lead_somewhere(name: str) -> None:
-    targets = re.findall(r"\]\(([\w./-]+)\)", document(name))
-    assert [target for target in targets if not (ROOT / name).parent.joinpath(target).exists()] == []
+    links = re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", document(name))
+    targets = [((ROOT / name).parent / target if target else ROOT / name, anchor) for target, anchor in links]
+    assert [str(path) for path, _ in targets if not path.exists()] == []
+    assert [(str(path), anchor) for path, anchor in targets if anchor and anchor not in anchors(path)] == []
 
 
-def test_the_readme_has_every_setting_of_the_rendezvous() -> None:
-    table = rows(section("Settings of the rendezvous"))
+def test_the_reference_has_every_setting_of_the_rendezvous() -> None:
+    table = rows(section("docs/reference.md", "Settings of the rendezvous"))
     defaults = {name: row[1].strip("`") for row in table for name in names(row[0])}
     assert sorted(defaults) == sorted(KEYS)
     for name, meaning in KEYS.items():
@@ -108,12 +121,12 @@ def test_the_readme_has_every_setting_of_the_rendezvous() -> None:
 
 
 def test_the_readme_has_every_exit_code() -> None:
-    codes = [row[0] for row in rows(section("Exit codes")) if row[0].isdecimal()]
+    codes = [row[0] for row in rows(section("README.md", "Exit codes")) if row[0].isdecimal()]
     # elasticctl alone has NOT_FOUND; for the launcher, 1 is a worker's own.
     assert codes == [str(code.value) for code in sorted(ExitCode) if code != ExitCode.NOT_FOUND]
 
 
-def test_the_readme_has_every_variable_of_a_worker() -> None:
+def test_the_reference_has_every_variable_of_a_worker() -> None:
     facts = JobFacts(
         run_id="job",
         round=1,
@@ -130,15 +143,18 @@ def test_the_readme_has_every_variable_of_a_worker() -> None:
         shutdown_timeout=30.0,
     )
     ranks = WorkerRanks(local_rank=0, rank=0, world_size=1, role_rank=0, role_world_size=1)
-    documented = {name for row in rows(section("Worker environment")) for name in names(row[0])}
+    documented = {
+        name for row in rows(section("docs/reference.md", "Worker environment")) for name in names(row[0])
+    }
     assert sorted(worker_environment(facts, ranks, {}).keys() - documented) == []
 
 
-def test_flags_that_the_readme_names_are_flags() -> None:
-    readme = document("README.md")
-    commands = "\n".join(re.findall(r"elasticrun[^`#]*", readme))
+@pytest.mark.parametrize("name", ["README.md", "docs/reference.md"])
+def test_flags_that_a_document_names_are_flags(name: str) -> None:
+    text = document(name)
+    commands = "\n".join(re.findall(r"elasticrun[^`#]*", text))
     named = set(re.findall(r"--[a-z][\w-]*", commands)) - {"--help"}
-    named |= set(re.findall(r"`(--[a-z][\w-]*)", readme)) - {"--help", "--version"}
+    named |= set(re.findall(r"`(--[a-z][\w-]*)", text)) - {"--help", "--version"}
     examples = "".join(path.read_text() for path in (ROOT / "deploy" / "examples").glob("*.py"))
     known = {flag.long for flag in FLAGS} | set(re.findall(r'"(--[a-z-]+)"', examples)) | {"--lr"}
     assert sorted(named - known) == []

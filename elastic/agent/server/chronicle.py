@@ -9,30 +9,17 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from elastic.events import Event, job
 from elastic.metrics import JobMetrics, RestartCause
 from elastic.multiprocessing import ProcessFailure
 from elastic.rendezvous import RendezvousInfo
-from elastic.rendezvous.core.changes import (
-    BackendAnswered,
-    BackendAway,
-    BackendBack,
-    Change,
-    JobClosed,
-    LeaseHeld,
-    LeaseLost,
-    LeaseRenewed,
-    NodeGone,
-    NodeJoined,
-    RoundFormed,
-    RoundOpened,
-)
-from elastic.rendezvous.core.records import Node, Trigger
+from elastic.rendezvous.core import changes
 
 from . import stragglers
+from .causes import cause_of_first, cause_of_round
 from .instruments import (
     Ended,
     Entered,
@@ -46,17 +33,9 @@ from .instruments import (
     WorkersStopped,
     WorkersSucceeded,
 )
-from .spec import Worker, WorkerState
+from .spec import Worker
 
 _LIFE = re.compile(r"-[0-9a-f]{8}$")  # what tells the lives of a node apart, at the end of its id
-_CAUSES = {
-    Trigger.FAILURE: RestartCause.PEER_FAILED,
-    Trigger.LOST: RestartCause.NODE_LOST,
-    Trigger.LEFT: RestartCause.NODE_LEFT,
-    Trigger.REPLACED: RestartCause.NODE_LEFT,
-    Trigger.ARRIVAL: RestartCause.NODE_JOINED,
-    Trigger.REQUEST: RestartCause.REQUESTED,
-}
 
 
 class Chronicle(Instrument):
@@ -73,10 +52,11 @@ class Chronicle(Instrument):
         self._unwell: set[tuple[int, str]] = set()
         self._restarts = 0
         self._restart_to_tell: RestartCause | None = None
-        self._newest: RoundOpened | RoundFormed | None = None
+        self._newest: changes.RoundOpened | changes.RoundFormed | None = None
         self._is_superseded = False
         self._lease_lost_at: float | None = None
-        self._is_over = False
+        self._closed: changes.JobClosed | None = None
+        self._is_leaving = False
 
     # -- of the agent -----------------------------------------------------------------------------
 
@@ -95,7 +75,7 @@ class Chronicle(Instrument):
             elif isinstance(fact, WorkersStopped):
                 self._stopped(fact)
             elif isinstance(fact, Leaving):
-                self._is_over = True
+                self._is_leaving = True
             elif isinstance(fact, Ended):
                 self._ended(fact)
 
@@ -114,7 +94,7 @@ class Chronicle(Instrument):
             round=info.round, world_size=workers[0].world_size, nodes=info.world_size, seconds=fact.waited
         )
         self._metrics.workers_started()
-        self._count(WorkerState.HEALTHY, workers)
+        self._metrics.workers({"healthy": len(workers)})
         self._say(job.world_formed, cause=info.cause, seconds=fact.waited, revision=info.revision)
         for worker in workers:
             self._say(job.worker_started, _facts(worker), cause=info.cause)
@@ -146,19 +126,17 @@ class Chronicle(Instrument):
     def _cause_of(self, fact: Regrouping) -> RestartCause:
         newest, info = self._newest, self._info
         if not fact.superseded:
-            if fact.waiting:
-                return RestartCause.NODE_JOINED
-            return RestartCause.NODE_LEFT if fact.leaving else RestartCause.REQUESTED
-        if newest is None or info is None or newest.round.round <= info.round:
-            return RestartCause.OTHER
-        if newest.round.rank_of(self._origin.node_id) is None:
-            return RestartCause.LEASE_LOST
-        return _CAUSES.get(newest.round.trigger, RestartCause.OTHER)
+            return cause_of_first(waiting=fact.waiting, leaving=fact.leaving)
+        return cause_of_round(
+            None if newest is None else newest.round,
+            current=0 if info is None else info.round,
+            node_id=self._origin.node_id,
+        )
 
     def _succeeded(self, fact: WorkersSucceeded) -> None:
         workers, self._running = self._running, []
         self._metrics.workers_done()
-        self._count(WorkerState.SUCCEEDED, workers)
+        self._metrics.workers({"succeeded": len(workers)})
         for worker in workers:
             self._say(job.worker_succeeded, _facts(worker), seconds=fact.ran)
 
@@ -190,68 +168,74 @@ class Chronicle(Instrument):
     def _ended(self, fact: Ended) -> None:
         self._metrics.left_world()
         self._metrics.workers_done()
-        if fact.error is not None and not self._is_over:
+        if self._closed is not None:
+            if self._info is None:
+                self._job_ended(self._closed)
+        elif fact.error is not None and not self._is_leaving:
             self._say(job.world_lost, cause=str(fact.error))
 
     # -- of the shared state ----------------------------------------------------------------------
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: changes.Change) -> None:
         """Something changed in the shared state. May be called from any thread."""
         with self._lock:
             self._changed(change)
 
-    def _changed(self, change: Change) -> None:
-        if isinstance(change, (RoundOpened, RoundFormed)):
+    def _changed(self, change: changes.Change) -> None:
+        if isinstance(change, (changes.RoundOpened, changes.RoundFormed)):
             self._round(change)
-        elif isinstance(change, NodeJoined):
-            about = self._about(change.node)
+        elif isinstance(change, changes.NodeJoined):
+            about = _about(change.node.node_id)
             self._say(job.node_joined, **about, cause="it registered", revision=change.revision)
-        elif isinstance(change, NodeGone):
+        elif isinstance(change, changes.NodeGone):
+            if self._closed is not None:  # they all go then
+                return
             say = job.node_left if change.said_goodbye else job.node_lost
-            why = change.node.cause if change.said_goodbye else "its lease ended"
-            self._say(say, **self._about(change.node), cause=why, revision=change.revision)
-        elif isinstance(change, JobClosed):
-            self._is_over = True
-            terminal = change.terminal
-            self._say(
-                job.job_ended,
-                succeeded=terminal.exit_code == 0,
-                cause=terminal.reason,
-                revision=change.revision,
-            )
-        elif isinstance(change, (LeaseHeld, LeaseLost, LeaseRenewed)):
+            why = change.cause if change.said_goodbye else "its lease ended"
+            self._say(say, **_about(change.node_id), cause=why, revision=change.revision)
+        elif isinstance(change, changes.JobClosed):
+            self._closed = change
+            if (
+                self._info is not None
+            ):  # else it may be the end of an earlier run, after which there is a new one
+                self._job_ended(change)
+        elif isinstance(change, (changes.LeaseHeld, changes.LeaseLost, changes.LeaseRenewed)):
             self._lease(change)
-        elif isinstance(change, BackendAway):
+        elif isinstance(change, changes.BackendAway):
             self._metrics.etcd_away()
             self._say(job.etcd_away, cause=change.reason)
-        elif isinstance(change, BackendBack):
+        elif isinstance(change, changes.BackendBack):
             self._metrics.etcd_back()
             self._say(job.etcd_back, seconds=change.seconds)
-        elif isinstance(change, BackendAnswered):
+        elif isinstance(change, changes.BackendAnswered):
             self._metrics.etcd_answered(change.operation, seconds=change.seconds, failed=change.failed)
 
-    def _round(self, change: RoundOpened | RoundFormed) -> None:
+    def _round(self, change: changes.RoundOpened | changes.RoundFormed) -> None:
         """There is a newer round; or the newest is formed: of that, `Entered` tells."""
         newest = self._newest
         is_new = newest is None or _number(newest) != _number(change)
-        self._newest = change
+        self._newest, self._closed = change, None
         if is_new and self._info is not None and not self._is_superseded:
             self._superseded(change)
 
-    def _superseded(self, change: RoundOpened | RoundFormed) -> None:
+    def _superseded(self, change: changes.RoundOpened | changes.RoundFormed) -> None:
         self._is_superseded = True
         self._say(job.world_superseded, cause=change.round.cause, revision=change.revision)
 
-    def _lease(self, change: LeaseHeld | LeaseLost | LeaseRenewed) -> None:
+    def _job_ended(self, change: changes.JobClosed) -> None:
+        end = change.terminal
+        self._say(job.job_ended, succeeded=end.exit_code == 0, cause=end.reason, revision=change.revision)
+
+    def _lease(self, change: changes.LeaseHeld | changes.LeaseLost | changes.LeaseRenewed) -> None:
         now = time.monotonic()
-        if isinstance(change, LeaseLost):
+        if isinstance(change, changes.LeaseLost):
             if self._lease_lost_at is None:
                 self._lease_lost_at = now
                 self._metrics.lease_lost()
                 self._say(job.lease_lost, cause=change.reason)
             return
         self._metrics.lease_renewed()
-        if isinstance(change, LeaseHeld) and self._lease_lost_at is not None:
+        if isinstance(change, changes.LeaseHeld) and self._lease_lost_at is not None:
             lost_at, self._lease_lost_at = self._lease_lost_at, None
             self._say(job.lease_regained, seconds=now - lost_at)
 
@@ -274,9 +258,6 @@ class Chronicle(Instrument):
     def _say(self, make: Callable[..., Event], *about: object, **facts: object) -> None:
         self._record(make(self._origin, self._standpoint(), *about, **facts))
 
-    def _about(self, node: Node) -> dict[str, str]:
-        return {"node": name_of(node.node_id), "node_id": node.node_id}
-
     def _standpoint(self) -> job.Standpoint:
         info = self._info
         return job.Standpoint(
@@ -287,8 +268,9 @@ class Chronicle(Instrument):
             total_run_time=time.monotonic() - self._began,
         )
 
-    def _count(self, state: WorkerState, workers: Iterable[Worker]) -> None:
-        self._metrics.workers({state.value.lower(): len(list(workers))})
+
+def _about(node_id: str) -> dict[str, str]:
+    return {"node": name_of(node_id), "node_id": node_id}
 
 
 def name_of(node_id: str) -> str:
@@ -296,7 +278,7 @@ def name_of(node_id: str) -> str:
     return _LIFE.sub("", node_id)
 
 
-def _number(change: RoundOpened | RoundFormed) -> tuple[int, int]:
+def _number(change: changes.RoundOpened | changes.RoundFormed) -> tuple[int, int]:
     return change.round.incarnation, change.round.round
 
 

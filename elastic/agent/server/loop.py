@@ -353,6 +353,11 @@ class Loop:
             self._hooks._stop_workers(self._group, signal.SIGTERM, self._settings.shutdown_timeout)
             if not self._handler.report_success():
                 return self._succeeded
+            if (self._group.group_world_size or 0) > 1:
+                log.info(
+                    "the workers of this node are done; waiting for the other nodes, for %g s at most",
+                    self._settings.exit_barrier_timeout,
+                )
             self._go(Phase.BARRIER, seconds=self._settings.exit_barrier_timeout)
         elif move is Move.FINISH:
             log.warning(
@@ -439,7 +444,7 @@ class Loop:
     def _leave(self) -> RunResult | None:
         """Tell the others first, so that they know before this node's workers are gone."""
         name = self._orders.name
-        log.info("%s: leaving; the job goes on without this node", name)
+        log.info("%s: stopping the workers of this node, which leaves the job", name)
         self._instruments.tell(Leaving(f"received {name}"))
         self._handler.leave(f"received {name}")
         self._stop_then(self._left)

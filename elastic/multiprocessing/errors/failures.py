@@ -6,7 +6,7 @@ Values. The one thing read from outside is the error file that a failure names.
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +112,6 @@ class ProcessFailure:
     def timestamp_isoformat(self) -> str:
         """The timestamp in local time, as ``2024-06-10_08:53:20``."""
         return time.strftime("%Y-%m-%d_%H:%M:%S", time.localtime(self.timestamp))
-
-    def as_victim(self) -> "ProcessFailure":
-        """The same failure, marked as caused by the launcher."""
-        return replace(self, victim=True)
 
 
 def exit_code_for(failure: ProcessFailure) -> int:

@@ -17,7 +17,9 @@ from pathlib import Path
 
 from elastic.store import Store, StoreError, TCPStore, TCPStoreServer
 from elastic.utils.endpoints import Endpoint
-from elastic.utils.network import address_towards
+from elastic.utils.network import address_towards, bound
+
+_LEAVING_SECONDS = 5.0  # for the others to hear that who runs the store goes
 
 log = logging.getLogger("elastic.rendezvous")
 
@@ -109,6 +111,11 @@ def _host(
     return server, ""
 
 
+def lingering(close: float, *, ended: bool) -> float:
+    """How long a store stays for others, at most: for the `close` timeout so that all hear of a job's end."""
+    return close if ended else min(close, _LEAVING_SECONDS)
+
+
 def addresses_of(endpoint: Endpoint) -> list[str]:
     """The addresses of an endpoint's host, in numeric order, those of IPv4 first; StoreError for none."""
     try:
@@ -125,12 +132,10 @@ def addresses_of(endpoint: Endpoint) -> list[str]:
 
 def is_own(address: str) -> bool:
     """Whether an address is one of this machine's: whether a socket can be bound to it."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
+    try:
+        bound(address, 0).close()
+    except OSError:
+        return False
     return True
 
 

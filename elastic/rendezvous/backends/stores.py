@@ -12,7 +12,7 @@ Composition. All keep the run's records in one document at one key of a store:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,12 +27,10 @@ from elastic.utils.network import address_towards
 from .document.membership import DocumentMembership
 from .document.state import P10dRendezvousBackend, TpRendezvousBackend
 from .faults import VARIABLE, FaultPoints
-from .hosting import Access, OpenStore, open_tcp, usual_address
+from .hosting import Access, OpenStore, lingering, open_tcp, usual_address
 
 DEFAULT_PORT = 29400
 SECRET_VARIABLE = "ELASTIC_STORE_SECRET"  # noqa: S105 - the name of a variable
-
-_LEAVING_SECONDS = 5.0
 
 
 def create_handler(params: RendezvousParameters) -> DynamicRendezvousHandler:
@@ -54,6 +52,7 @@ def connect(params: RendezvousParameters, env: Mapping[str, str], *, name: str) 
     except (StoreError, OSError) as e:
         raise RendezvousConnectionError(str(e)) from e
     backend = kind(opened.store, settings.run_id)
+    close = settings.timeout.close.total_seconds()
     return DynamicRendezvousHandler(
         settings,
         lambda node_id: DocumentMembership(
@@ -63,7 +62,7 @@ def connect(params: RendezvousParameters, env: Mapping[str, str], *, name: str) 
             settings=settings,
             name=name,
             place=opened.place,
-            release=_lingering(opened, settings),
+            release=lambda ended: opened.release(lingering(close, ended=ended)),
             faults=faults,
         ),
         address=params.local_addr or opened.address,
@@ -71,18 +70,12 @@ def connect(params: RendezvousParameters, env: Mapping[str, str], *, name: str) 
 
 
 def _open(params: RendezvousParameters, settings: RendezvousSettings, env: Mapping[str, str]) -> OpenStore:
-    # One slow call must not cost a node its lease.
-    call = min(
-        settings.read_timeout.total_seconds(),
-        settings.timeout.heartbeat.total_seconds(),
-        settings.ttl.total_seconds() / 3,
-    )
     if stores_in_file(params):
-        return _open_file(params.endpoint, call=call)
+        return _open_file(params.endpoint, call=settings.call_seconds)
     secret_file = setting(params, "secret_file")
     access = Access(
         connect=settings.connect_timeout.total_seconds(),
-        call=call,
+        call=settings.call_seconds,
         secret="" if secret_file else env.get(SECRET_VARIABLE, ""),
         secret_file=Path(secret_file) if secret_file else None,
     )
@@ -133,13 +126,3 @@ def _open_file(path: str, *, call: float) -> OpenStore:
         store.close()
 
     return OpenStore(store, f"the file {path}", release, address=usual_address())
-
-
-def _lingering(opened: OpenStore, settings: RendezvousSettings) -> Callable[[bool], None]:
-    """How to free a store: after the end of the job, once the others have heard of it."""
-    close = settings.timeout.close.total_seconds()
-
-    def release(ended: bool) -> None:
-        opened.release(close if ended else min(close, _LEAVING_SECONDS))
-
-    return release

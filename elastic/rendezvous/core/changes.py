@@ -49,8 +49,9 @@ class NodeJoined:
 class NodeGone:
     """A node's record is gone. Only the node that leads tells of it. `said_goodbye`: else its lease ended."""
 
-    node: Node
+    node_id: str
     said_goodbye: bool
+    cause: str
     revision: int
 
 
@@ -142,7 +143,17 @@ def changes(before: View, after: View, facts: Iterable[Fact] = (), *, leads: boo
         if node_id not in there:
             key = NODES + node_id
             told = seen.record.want is Want.LEAVING or key in goodbyes
-            yield NodeGone(seen.record, told, after.revisions.get(key, 0))
+            cause = seen.record.cause if told else ""
+            yield NodeGone(node_id, said_goodbye=told, cause=cause, revision=after.revisions.get(key, 0))
+
+
+def missing(view: View) -> Iterator[NodeGone]:
+    """Members of the world whose records were gone before this node led: whoever led then went with them."""
+    committed = view.round
+    for member in () if committed is None else committed.record.world:
+        if member.node_id not in view.nodes:
+            newest = max(view.revisions.values(), default=0)
+            yield NodeGone(member.node_id, said_goodbye=False, cause="", revision=newest)
 
 
 def _stage(record: Round) -> tuple[int, int, bool]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from elastic.rendezvous.api import RendezvousHandler, RendezvousInfo, RendezvousStatus, RendezvousStoreInfo
 from elastic.rendezvous.backends.document.membership import DocumentMembership
 from elastic.rendezvous.backends.document.state import TpRendezvousBackend
-from elastic.rendezvous.backends.hosting import Access, OpenStore
+from elastic.rendezvous.backends.hosting import Access, OpenStore, lingering
 from elastic.rendezvous.core.changes import Observer
 from elastic.rendezvous.core.records import Failure
 from elastic.rendezvous.dynamic import DynamicRendezvousHandler
@@ -42,8 +42,6 @@ from .ranks import in_order, node_name
 NAME = "static"
 LONGEST_SILENCE = timedelta(seconds=60)
 """How long node rank 0 may be silent by default before another node gives the job up."""
-
-_LEAVING_SECONDS = 5.0  # for the others to hear that node rank 0 goes
 
 
 class StaticTCPRendezvous(RendezvousHandler):
@@ -110,7 +108,7 @@ class StaticTCPRendezvous(RendezvousHandler):
             moves=workers_port is None,
             access=Access(
                 connect=self._settings.connect_timeout.total_seconds(),
-                call=_longest_call(self._settings),
+                call=self._settings.call_seconds,
                 secret=secret,
                 secret_file=secret_file,
             ),
@@ -292,7 +290,7 @@ class StaticTCPRendezvous(RendezvousHandler):
             raise AssertionError("what is released has been opened")
         self._absent = self._who_never_came(opened)
         close = self._settings.timeout.close.total_seconds()
-        opened.release(close if ended else min(close, _LEAVING_SECONDS))
+        opened.release(lingering(close, ended=ended))
 
     def _who_never_came(self, opened: OpenStore) -> list[int]:
         """The ranks of which the store knows nothing; once it is freed, what it said then."""
@@ -300,12 +298,3 @@ class StaticTCPRendezvous(RendezvousHandler):
             return self._meeting.missing(opened.store)
         except StoreError:
             return self._absent
-
-
-def _longest_call(settings: RendezvousSettings) -> float:
-    """Seconds that one call may take: a slow one must not cost a node its lease."""
-    return min(
-        settings.read_timeout.total_seconds(),
-        settings.timeout.heartbeat.total_seconds(),
-        settings.ttl.total_seconds() / 3,
-    )

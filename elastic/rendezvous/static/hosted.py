@@ -21,11 +21,9 @@ class HostedRendezvousHandler(DynamicRendezvousHandler):
         backend: Callable[[str], MembershipBackend],
         *,
         address: str,
-        role: str = "default_role",
-        local_world_size: int = 1,
-        hosts: bool = False,
+        hosts: bool,
     ) -> None:
-        super().__init__(settings, backend, address=address, role=role, local_world_size=local_world_size)
+        super().__init__(settings, backend, address=address)
         self._hosts = hosts
 
     def leave(self, cause: str) -> None:

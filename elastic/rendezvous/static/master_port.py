@@ -13,6 +13,7 @@ from datetime import timedelta
 from elastic.rendezvous.api import RendezvousStoreInfo
 from elastic.rendezvous.errors import RendezvousConnectionError
 from elastic.store import Store, StoreError
+from elastic.utils.network import bound
 
 _SECONDS = 30.0  # in which a node that is in the same world must say where its workers are
 
@@ -33,7 +34,7 @@ class MasterPort:
         """Hold the port at an address of this machine, and tell the others by a store of this round alone."""
         self.release()
         try:
-            held = _bound(address, self._chosen)
+            held = bound(address, self._chosen)
         except OSError as e:
             refusal = (
                 f"the workers' port {self._chosen} of {self._host} is taken ({e.strerror}): end what uses "
@@ -71,15 +72,3 @@ class MasterPort:
             held, self._held = self._held, None
         if held is not None:
             held.close()
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    """A socket that has the port (0: any free one) and does not listen: a server with SO_REUSEADDR may."""
-    held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind((host, port))
-    except OSError:
-        held.close()
-        raise
-    return held

@@ -256,7 +256,7 @@ def test_no_call_outlives_its_timeout(remote: Client, relay: Relay, space: bytes
         with pytest.raises(Unavailable):
             call()
         # check() looks at what listens there when its time is up.
-        assert time.monotonic() - started < seconds + 1.5
+        assert time.monotonic() - started < seconds + 4
 
 
 def test_a_server_that_nobody_listens_at(space: bytes) -> None:

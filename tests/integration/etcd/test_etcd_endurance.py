@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -112,3 +114,20 @@ def test_answers_of_two_busy_threads_are_never_mixed(client: Client, space: byte
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(work, [b"one", b"two"]))
     assert done == [calls, calls]
+
+
+def test_a_client_forgets_what_was_closed_at_once(client: Client, space: bytes) -> None:
+    def come_and_go() -> tuple[weakref.ref[object], weakref.ref[object]]:
+        watch = client.watch([space], into=Inbox())
+        watch.close()
+        keeper = client.keep_lease(5, into=Inbox())
+        keeper.close(revoke=False)
+        return weakref.ref(watch), weakref.ref(keeper)
+
+    left = [reference for _ in range(20) for reference in come_and_go()]
+
+    def gone() -> bool:
+        gc.collect()
+        return not any(reference() for reference in left)
+
+    wait_until(gone, what="nothing held by the client")

@@ -123,6 +123,21 @@ def test_a_server_that_does_not_come_up_is_quoted(tmp_path: Path) -> None:
         LocalServer.start(environment=environment, timeout=1.0)
 
 
+def test_a_program_that_is_no_etcd_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(server_module, "_HELP_SECONDS", 0.2)
+    other = tmp_path / "etcd"
+    other.write_text("#!/bin/sh\nexec sleep 60\n")
+    other.chmod(0o755)
+    environment = {**ENVIRONMENT, "ELASTIC_ETCD_BINARY_PATH": str(other)}
+    with pytest.raises(LocalServerError) as silent:
+        LocalServer.start(environment=environment)
+    assert str(silent.value).startswith(f"{other} --help did not end within 0.2 s")
+    other.write_bytes(b"no program")
+    with pytest.raises(LocalServerError) as unusable:
+        LocalServer.start(environment=environment)
+    assert str(unusable.value) == f"cannot run {other}: Exec format error"
+
+
 def test_it_ends_with_an_owner_that_is_killed() -> None:
     program = textwrap.dedent(
         """

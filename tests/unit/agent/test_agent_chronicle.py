@@ -9,7 +9,7 @@ import pytest
 from support.memory_store import Memory, MemoryStore
 from support.strategies import node, world_of
 
-from elastic.agent.server import WorkerGroup, WorkerSpec
+from elastic.agent.server import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from elastic.agent.server.chronicle import Chronicle, name_of
 from elastic.agent.server.instruments import (
     Ended,
@@ -45,6 +45,7 @@ from elastic.rendezvous.core.records import Outcome, Phase, Terminal, Trigger, W
 
 ME = "a-00000001"
 PEER = "b-00000002"
+OVER = Ended(RunResult(WorkerState.SUCCEEDED))
 NEITHER = {"waiting": 0, "leaving": 0}
 
 
@@ -270,6 +271,7 @@ def terminal(code: int) -> Terminal:
 
 @pytest.mark.parametrize(("code", "state"), [(0, "SUCCEEDED"), (3, "FAILED")])
 def test_the_end_of_the_job(agent: Agent, code: int, state: str) -> None:
+    agent.enter(1)
     agent.chronicle.changed(JobClosed(terminal(code), 30))
     [ended] = agent.about("job.ended")
     assert (ended["state"], ended["cause"], ended["revision"]) == (state, "over", 30)
@@ -278,8 +280,8 @@ def test_the_end_of_the_job(agent: Agent, code: int, state: str) -> None:
 def test_nodes_that_come_and_go(agent: Agent) -> None:
     peer = node(PEER, Want.ACTIVE, 1, name="b")
     agent.chronicle.changed(NodeJoined(peer, 5))
-    agent.chronicle.changed(NodeGone(replace(peer, cause="received SIGTERM"), True, 6))
-    agent.chronicle.changed(NodeGone(peer, False, 7))
+    agent.chronicle.changed(NodeGone(peer.node_id, said_goodbye=True, cause="received SIGTERM", revision=6))
+    agent.chronicle.changed(NodeGone(peer.node_id, said_goodbye=False, cause="", revision=7))
     told = [(e.name, e.metadata["node"], e.metadata["cause"], e.metadata["revision"]) for e in agent.told]
     assert told == [
         ("elastic.node.joined", "b", "it registered", 5),
@@ -287,6 +289,30 @@ def test_nodes_that_come_and_go(agent: Agent) -> None:
         ("elastic.node.lost", "b", "its lease ended", 7),
     ]
     assert {(e.metadata["node_id"], e.metadata["reporter"]) for e in agent.told} == {(PEER, "a")}
+
+
+def test_that_nodes_go_when_the_job_has_ended_is_not_worth_an_event(agent: Agent) -> None:
+    agent.enter(1)
+    agent.chronicle.changed(JobClosed(terminal(0), 30))
+    agent.chronicle.changed(NodeGone(PEER, said_goodbye=True, cause="", revision=31))
+    assert agent.names()[-1] == "job.ended"
+
+
+def test_the_end_of_an_earlier_run_is_not_that_of_this_one(agent: Agent) -> None:
+    agent.chronicle.changed(RoundFormed(replace(opened(1).round, phase=Phase.FORMED), 10))
+    agent.chronicle.changed(JobClosed(terminal(3), 11))
+    agent.chronicle.changed(opened(2))
+    assert agent.names() == []
+    agent.enter(2)
+    agent.chronicle.changed(JobClosed(terminal(0), 30))
+    agent.chronicle.tell(OVER)
+    assert [(about["state"], about["revision"]) for about in agent.about("job.ended")] == [("SUCCEEDED", 30)]
+
+
+def test_a_node_that_comes_too_late_tells_of_the_end_when_it_goes(agent: Agent) -> None:
+    agent.chronicle.changed(JobClosed(terminal(3), 11))
+    agent.chronicle.tell(OVER)
+    assert [(about["state"], about["revision"]) for about in agent.about("job.ended")] == [("FAILED", 11)]
 
 
 def test_the_lease_is_lost_once_and_regained_once(agent: Agent) -> None:

@@ -14,6 +14,7 @@ from elastic.rendezvous.core.changes import (
     RoundFormed,
     RoundOpened,
     changes,
+    missing,
 )
 from elastic.rendezvous.core.records import Outcome, Phase, Record, Terminal, Want
 from elastic.rendezvous.core.view import CLOSED, ROUND, Fact, Seen, View, node_key
@@ -51,16 +52,20 @@ def test_a_job_ends_once() -> None:
 def test_nodes_come_and_go() -> None:
     key = node_key("b")
     there = View().learn([written(key, ACTIVE, 3)])
-    leaving = written(key, replace(ACTIVE, want=Want.LEAVING), 4)
+    leaving = written(key, replace(ACTIVE, want=Want.LEAVING, cause="told"), 4)
     gone = Fact(key, 5, None)
     assert told(View(), written(key, ACTIVE, 3)) == [NodeJoined(ACTIVE, 3)]
     assert told(there, written(key, replace(ACTIVE, draining=True), 4)) == []
-    assert told(there, gone) == [NodeGone(ACTIVE, said_goodbye=False, revision=5)]
-    assert told(there.learn([leaving]), gone) == [
-        NodeGone(replace(ACTIVE, want=Want.LEAVING), said_goodbye=True, revision=5)
-    ]
+    assert told(there, gone) == [NodeGone("b", said_goodbye=False, cause="", revision=5)]
+    assert told(there.learn([leaving]), gone) == [NodeGone("b", said_goodbye=True, cause="told", revision=5)]
     # Both in one piece of news: what it said last is known from the news alone.
-    assert told(there, leaving, gone) == [NodeGone(ACTIVE, said_goodbye=True, revision=5)]
+    assert [change.said_goodbye for change in told(there, leaving, gone)] == [True]  # type: ignore[union-attr]
+
+
+def test_a_new_leader_tells_of_members_that_were_gone_before() -> None:
+    known = View().learn([written(ROUND, FORMED, 5), written(node_key("b"), ACTIVE, 6)])
+    assert list(missing(known)) == [NodeGone("a", said_goodbye=False, cause="", revision=6)]
+    assert list(missing(View())) == []
 
 
 def test_only_the_leader_tells_of_nodes() -> None:

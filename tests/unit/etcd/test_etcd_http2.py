@@ -163,6 +163,7 @@ def test_a_request_larger_than_the_windows_goes_out_as_they_open() -> None:
         ((("grpc-status", "5"), ("grpc-message", "lease%20not found")), (Code.NOT_FOUND, "lease not found")),
         ((("grpc-status", "99"),), (Code.UNKNOWN, "")),
         ((("grpc-status", "x"),), (Code.UNKNOWN, "")),
+        ((("grpc-status", "²"),), (Code.UNKNOWN, "")),
         ((("content-language", "en"),), (Code.INTERNAL, "the answer ended without a status")),
     ],
 )
@@ -182,6 +183,7 @@ def test_what_the_trailers_say(trailers: tuple[tuple[str, str], ...], expected: 
         (((":status", "404"),), Code.UNIMPLEMENTED),
         (((":status", "503"),), Code.UNAVAILABLE),
         (((":status", "418"),), Code.UNKNOWN),
+        (((":status", "teapot"),), Code.UNKNOWN),
     ],
 )
 def test_an_answer_of_headers_only(headers: tuple[tuple[str, str], ...], code: Code) -> None:
@@ -231,6 +233,48 @@ def test_a_server_that_takes_leave_says_which_calls_it_has_begun() -> None:
         assert "bye" in statuses[0].details
         assert not connection.usable
         await connection.lost
+
+    scenario(play)
+
+
+def test_a_goodbye_costs_no_answer_that_came_before_it() -> None:
+    async def play(connection: Connection, peer: Peer) -> None:
+        stream = await begun(connection, peer)
+        peer.http.send_headers(stream.number, HEAD)
+        peer.http.send_data(stream.number, framed(b"answer"))
+        peer.http.send_headers(stream.number, (("grpc-status", "0"),), end_stream=True)
+        # As Go's servers take leave: a ping follows at once, which h2 takes for a breach of the protocol.
+        peer.http.ping(b"are they")
+        last = peer.http.data_to_send()
+        peer.http.close_connection(last_stream_id=stream.number)
+        ping = last[-17:]
+        await asyncio.get_running_loop().sock_sendall(peer.socket, last + peer.http.data_to_send() + ping)
+        assert await stream.receive() == b"answer"
+        assert await stream.receive() is None
+        assert not connection.usable
+        await connection.lost
+
+    scenario(play)
+
+
+def test_a_call_that_the_server_ends_while_we_send_harms_no_other() -> None:
+    async def play(connection: Connection, peer: Peer) -> None:
+        other = await begun(connection, peer)
+        stream = connection.open("/x", ())
+        stream.send(bytes(1 << 20), last=True)
+        await peer.until(h2.events.RequestReceived)
+        while peer.http.remote_flow_control_window(stream.number):
+            await peer.until(h2.events.DataReceived)
+        # All in one piece: there is room again, but the call is over.
+        peer.http.increment_flow_control_window(1 << 16)
+        peer.http.increment_flow_control_window(1 << 16, stream.number)
+        peer.http.send_headers(stream.number, (*HEAD, ("grpc-status", "8")), end_stream=True)
+        peer.http.reset_stream(stream.number)
+        await peer.flush()
+        assert (await ending(stream)).code is Code.RESOURCE_EXHAUSTED
+        assert connection.usable
+        await peer.answer(other.number, framed(b"fine"), trailers=(("grpc-status", "0"),))
+        assert await other.receive() == b"fine"
 
     scenario(play)
 

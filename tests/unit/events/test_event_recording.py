@@ -226,6 +226,21 @@ def test_a_file_that_cannot_be_opened_harms_nobody(tmp_path: Path, caplog: pytes
     assert len(caplog.messages) == 1
 
 
+def test_a_pipe_is_a_destination_where_somebody_reads_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="events can't be kept: nobody reads that pipe"):
+        handlers.create_event_handler(f"file:{pipe}")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        handler = handlers.create_event_handler(f"file:{pipe}")
+        handler.record(Event("read", EventSource.AGENT))
+        assert json.loads(os.read(reader, 1 << 16))["name"] == "read"
+        handler.close()  # type: ignore[attr-defined]  # not every handler has one
+    finally:
+        os.close(reader)
+
+
 def test_a_handler_that_fails_is_told_once_and_goes_on_getting_events(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -14,7 +14,6 @@ import pytest
 from elastic.store import TCPStore, as_store
 from elastic.store.durations import as_timedelta, seconds
 from elastic.store.handshake import Claim, Hello, Unproven, new_challenge, new_id, read_claim, secret_of
-from elastic.store.tcp import _pause
 
 
 def test_a_timeout_is_a_timedelta_or_seconds() -> None:
@@ -85,7 +84,3 @@ def test_the_package_loads_no_client_and_no_framework() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == ""
-
-
-def test_pauses_between_tries_stay_short_however_many_there_were() -> None:
-    assert all(0 <= _pause(failures) <= 1 for failures in (1, 5, 1000, 10**6))

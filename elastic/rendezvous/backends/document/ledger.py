@@ -7,7 +7,6 @@ from node to node. Used by several threads.
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 import uuid
@@ -18,6 +17,7 @@ from typing import Generic, TypeVar
 
 from elastic.rendezvous.backends.api import BackendRefused, BackendUnavailable
 from elastic.rendezvous.errors import RendezvousConnectionError
+from elastic.utils import backoff
 
 from .codec import decode, encode
 from .document import Document
@@ -83,7 +83,7 @@ class Ledger:
         many `seconds`. The `maybe` of a BackendUnavailable says that the change may have been done.
         """
         deadline = time.monotonic() + seconds
-        pause = _FIRST_PAUSE
+        defeats = 0
         held = self.read()
         while True:
             after = change(held.document)
@@ -102,8 +102,8 @@ class Ledger:
                 raise Contended(
                     f"other nodes have changed the state at {self.key!r} without a pause for {seconds:g} s"
                 )
-            self._closing.wait(random.uniform(0, pause))  # noqa: S311 - spreads nodes, guards nothing
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            self._closing.wait(backoff.pause(defeats, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE))
+            defeats += 1
 
     def wait(self, token: Token | None, seconds: float) -> bool:
         """Wait for another document than that of the token."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from elastic.rendezvous.codec import decode, kind_of
 from elastic.rendezvous.core.records import Record
 from elastic.rendezvous.core.view import LEADER, Fact, Seen
 from elastic.rendezvous.errors import RendezvousStateError
+from elastic.utils.backoff import jitter
 
 from .document import Document, Stored
 from .ledger import Contended, Held, Ledger
@@ -107,7 +107,7 @@ class DocumentNews:
                 if not self._silent:
                     self._silent = True
                     self._inbox.put(Interrupted(str(obstacle)))
-                self._closing.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads nodes
+                self._closing.wait(pause * jitter(0.5, 1.0))
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _try_turn(self) -> Exception | None:
@@ -187,7 +187,7 @@ class DocumentNews:
 
     def _pause(self) -> float:
         """Seconds to the next heartbeat. Nodes that joined together would else write together for ever."""
-        return self._interval * random.uniform(0.6, 1.0)  # noqa: S311 - spreads nodes
+        return self._interval * jitter(0.6, 1.0)
 
     def _delay(self, document: Document, lease: str) -> float:
         leader = document.records.get(LEADER)

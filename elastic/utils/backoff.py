@@ -1,0 +1,18 @@
+"""Random pauses: many nodes lose the same server at the same moment and must not come back in step."""
+
+from __future__ import annotations
+
+import random
+
+
+def jitter(low: float, high: float) -> float:
+    """A random number of the range."""
+    return random.uniform(low, high)  # noqa: S311 -- spreads load, guards nothing
+
+
+def pause(failures: int, *, first: float = 0.05, longest: float = 1.0) -> float:
+    """Seconds to wait after so many failures in a row: random, up to a limit that doubles to `longest`.
+
+    `first` is the limit before any failure.
+    """
+    return jitter(0.0, min(longest, first * 2 ** min(failures, 10)))
