@@ -43,6 +43,7 @@ Item = News | Wish | None
 
 _TRIES = 3  # that are overtaken by other changes before there is a pause between them
 _GOODBYES = 3  # of a node that goes and is not answered: one for each member of a usual cluster
+_GOODBYE_SECONDS = 5.0  # after which there is no other: a scheduler that told the node to go waits for it
 _NOTABLE = ("open", "close", "evict", "incarnate", "restore")
 
 
@@ -95,6 +96,7 @@ class Loop:
         self._reread = False
         self._overtaken = 0
         self._goodbyes = 0
+        self._leaving_since: float | None = None
 
     def join(self, number: int, *, master_port: int) -> None:
         """The agent's wish to join of that number is being taken in. For the thread of the loop."""
@@ -121,6 +123,8 @@ class Loop:
         """
         try:
             self._take_in()
+            if self._leaving_since is None and self._protocol.me.stance is Stance.LEAVING:
+                self._leaving_since = self._clock()
             if not self._delivery.situation.ready:
                 self._begin()
             self._act()
@@ -292,7 +296,8 @@ class Loop:
     def _say_goodbye_again(self, reason: str, *, refused: bool) -> None:
         """A node that goes asks one member after the other to hear it, and then goes without."""
         self._goodbyes += 1
-        if self._delivery.situation.ready and not refused and self._goodbyes < _GOODBYES:
+        is_late = self._clock() >= (self._leaving_since or 0.0) + _GOODBYE_SECONDS
+        if self._delivery.situation.ready and not refused and not is_late and self._goodbyes < _GOODBYES:
             # At once, without reading first: if the last word was heard, the guard of the next one says so.
             self._reread = False
             self._due = self._clock()
