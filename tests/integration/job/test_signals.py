@@ -134,7 +134,7 @@ def test_a_second_signal_shortens_the_grace(etcd: EtcdServer, tmp_path: Path) ->
         agent = job.start("a", job.script(DEAF), flags=("--shutdown-timeout=300",))
         agent.wait_for_line("^up")
         agent.send(signal.SIGINT)
-        agent.wait_for_line("leaving")
+        agent.wait_for_line("which leaves the job")
         agent.send(signal.SIGINT)
         assert agent.wait() == 130
         assert job.processes() == []
