@@ -14,7 +14,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from types import TracebackType
 from elastic.etcd import errors
 from elastic.etcd.client import Client
 from elastic.utils.endpoints import Endpoint
+from elastic.utils.scratch import Scratch
 from elastic.utils.tether import Tether
 
 BINARY_VARIABLES = ("ELASTIC_ETCD_BINARY_PATH", "TORCHELASTIC_ETCD_BINARY_PATH")
@@ -66,7 +66,8 @@ class LocalServer:
     """
 
     def __init__(self, *, binary: Path, environment: Mapping[str, str]) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="elastic-etcd-"))
+        self._scratch = Scratch("etcd")
+        self.directory = self._scratch.path
         self.log = self.directory / "etcd.log"
         self.endpoint = Endpoint("http", "127.0.0.1", 0)
         self._binary = binary
@@ -110,7 +111,7 @@ class LocalServer:
         if self._tether is not None:
             self._tether.close()
             self._tether = None
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self._scratch.close()
 
     def __enter__(self) -> LocalServer:
         return self

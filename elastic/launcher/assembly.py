@@ -23,6 +23,7 @@ from elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, Std
 from elastic.multiprocessing.logs_registry import create_logs_specs
 from elastic.rendezvous import RendezvousHandler, RendezvousParameters, create_handler
 from elastic.utils.exit_codes import ExitCode
+from elastic.utils.scratch import sweep
 
 __all__ = ["Entrypoint", "agent_devices", "run_agent"]
 
@@ -54,6 +55,8 @@ def run_agent(
     run_id = _run_id(config)
     with ExitStack() as stack:
         start_up = stack.enter_context(raised_as_exceptions(config.signals, ignored=config.passed_signals))
+        for directory in sweep():
+            logger.info("removed %s, which an agent that was killed had left behind", directory)
         labels = check_this_node(config.instruments, environ)
         logs_specs = stack.enter_context(_logs(config))
         where = Brought(config.rdzv_backend, config.endpoint)

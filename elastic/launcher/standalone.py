@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from elastic.launcher import leftovers
 from elastic.launcher.errors import LaunchError
 from elastic.utils.exit_codes import ExitCode
 
@@ -26,7 +25,6 @@ __all__ = ["Brought", "bring"]
 logger = logging.getLogger("elastic.launcher")
 
 _ANY_PORT = "127.0.0.1:0"
-_DIRECTORIES = "elastic-etcd-"
 _BINARY_VARIABLES = ("ELASTIC_ETCD_BINARY_PATH", "TORCHELASTIC_ETCD_BINARY_PATH")
 
 
@@ -72,11 +70,9 @@ def _has_etcd(environ: Mapping[str, str]) -> bool:
 @contextmanager
 def _etcd(environ: Mapping[str, str]) -> Iterator[Brought]:
     etcd = importlib.import_module("elastic.etcd")
-    for directory in leftovers.sweep(_DIRECTORIES):
-        logger.info("removed %s, which an agent that was killed had left behind", directory)
     try:
         server = etcd.LocalServer.start(environment=environ)
     except etcd.EtcdError as error:
         raise LaunchError(str(error), ExitCode.UNAVAILABLE) from error
-    with server, leftovers.owned(server.directory):
+    with server:
         yield Brought("etcd", str(server.endpoint))

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import enum
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastic.utils.scratch import Scratch
 from elastic.utils.tether import read_process
 
 from .deadlines import Deadlines
@@ -87,11 +86,8 @@ class WorkerWatch:
         self._first_report = first_report
         self._sign_of_life = sign_of_life
         self._for_torch = for_torch
-        self._own: Path | None = None
-        if path is None:
-            self._own = Path(tempfile.mkdtemp(prefix="elastic-reports-"))
-            path = self._own / "bell"
-        self._pipe = Path(path)
+        self._scratch = Scratch("reports") if path is None else None
+        self._pipe = self._scratch.path / "bell" if self._scratch is not None else Path(path or "")
         try:
             self._mailbox = Mailbox(self._pipe)
         except OSError:
@@ -240,5 +236,5 @@ class WorkerWatch:
         return [Overdue(local_rank=rank, pid=pid, what=what, allowed=allowed, late=late)]
 
     def _remove_directory(self) -> None:
-        if self._own is not None:
-            shutil.rmtree(self._own, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.close()

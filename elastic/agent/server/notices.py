@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
+
+from elastic.utils.scratch import Scratch
 
 _READ_BYTES = 65536
 
@@ -24,7 +23,8 @@ class NoticeBoard:
     """
 
     def __init__(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="elastic-notice-"))
+        self._scratch = Scratch("notice")
+        self._directory = self._scratch.path
         self._pipe = self._directory / "acknowledge"
         self._fd = -1
         self._round = 0
@@ -43,9 +43,8 @@ class NoticeBoard:
 
     def begin(self, round_number: int) -> None:
         """Forget notices and acknowledgements of an earlier round."""
-        for path in self._directory.iterdir():
-            if path != self._pipe:
-                path.unlink(missing_ok=True)
+        for path in self._directory.glob("*-*"):
+            path.unlink(missing_ok=True)
         self._round = round_number
         self._acknowledged.clear()
 
@@ -84,7 +83,7 @@ class NoticeBoard:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._scratch.close()
 
     def _name(self, local_rank: int) -> str:
         return f"{self._round}-{local_rank}"
