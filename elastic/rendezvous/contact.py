@@ -76,9 +76,10 @@ class Contact:
             self.outage = True
             reason = next(iter(self._away.values()))
             log.warning(
-                "%s is away (%s); nothing is decided until it is back, and workers run on",
+                "%s is away (%s); nothing is decided until it is back, and workers run on%s",
                 self._place,
                 reason,
+                "" if self._failsafe is None else f", for {self._failsafe:g} s (failsafe_timeout)",
             )
             self._tell(BackendAway(reason))
             self._changed()
