@@ -119,11 +119,19 @@ class LoggingEventHandler:
         self._handler.close()
 
 
-class _EventFile(logging.handlers.RotatingFileHandler):
+class _Raising(logging.FileHandler):
     """Raises what goes wrong, where the logging module would print it each time."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - given by logging
         raise  # noqa: PLE0704 - it is called while the error is handled
+
+
+class _EventFile(_Raising, logging.handlers.RotatingFileHandler):
+    """A file that is put aside when it is full."""
+
+
+class _EventPipe(_Raising):
+    """A named pipe, which has no size and no end."""
 
 
 def _null(argument: str) -> EventHandler:
@@ -143,9 +151,12 @@ def _file(argument: str) -> EventHandler:
     path = Path(argument)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        file: logging.Handler
         if path.is_fifo():
             _require_reader(path)
-        file = _EventFile(argument, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
+            file = _EventPipe(argument, encoding="utf-8")
+        else:
+            file = _EventFile(argument, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
     except OSError as error:
         raise OSError(error.errno, f"events can't be kept: {error.strerror}", argument) from error
     return LoggingEventHandler(file)
