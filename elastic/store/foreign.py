@@ -177,8 +177,12 @@ class _TensorplayStore(_ForeignStore):
     def delete_key(self, key: str) -> bool:
         with _translated([key]):
             there = self._is_there(key)
-            self._store.delete_key(key)
+            _insistently(lambda: self._store.delete_key(key))
             return there
+
+    def num_keys(self) -> int:
+        with _translated(()):
+            return int(_insistently(lambda: self._store.num_keys()))
 
     def list_keys(self) -> list[str]:
         raise StoreError(
