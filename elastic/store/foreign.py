@@ -182,7 +182,7 @@ class _TensorplayStore(_ForeignStore):
 
     def num_keys(self) -> int:
         with _translated(()):
-            return int(_insistently(lambda: self._store.num_keys()))
+            return int(_insistently(self._store.num_keys))
 
     def list_keys(self) -> list[str]:
         raise StoreError(
