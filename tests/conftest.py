@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -10,6 +11,11 @@ from hypothesis import HealthCheck, settings
 from support.etcd import BINARIES, EtcdCluster, EtcdServer
 
 from elastic.etcd import Client
+
+# Agents leave alone what they inherit as ignored, from nohup, say: tests want them to mind it.
+for number in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # That a machine is slow at the moment is no fault of what is tested.
 settings.register_profile("elastic", deadline=None, suppress_health_check=[HealthCheck.too_slow])
