@@ -154,5 +154,5 @@ def test_it_ends_with_an_owner_that_is_killed() -> None:
         assert is_running(int(pid))
         owner.send_signal(signal.SIGKILL)
     wait_until(lambda: not is_running(int(pid)), seconds=10, what="the server's end")
-    # Nobody is left who could remove the data; the system's cleaning of temporary files does.
-    shutil.rmtree(directory)
+    # The next agent on this machine removes the data; one of another test may have done so by now.
+    shutil.rmtree(directory, ignore_errors=True)
