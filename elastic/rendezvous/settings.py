@@ -71,6 +71,7 @@ BELONGS: Mapping[str, frozenset[str]] = {
 
 _PAIR = frozenset({"keep_alive_interval", "keep_alive_max_attempt"})
 _ALIASES = {"cacert": "ca_cert", "cert": "ssl_cert", "key": "ssl_cert_key", "timeout": "join_timeout"}
+_GOODBYE_SECONDS = 5.0
 _RUN_ID = re.compile(r"[^\x00-\x20/\x7f]+")
 
 
@@ -101,8 +102,7 @@ class RendezvousSettings:
 
     `ttl` is how long after its death a node is known to be gone. etcd counts it anew from each restart or
     election of its own, so under those the bound runs from the last of them, plus `Rules.return_grace` and
-    `rejoin_grace`; who cannot wait deletes the node's record. The fields that `KEYS` does not explain:
-    `labels` are for people and placement, and travel with the node's record. `keep_alive_interval` (None: a
+    `rejoin_grace`; who cannot wait deletes the node's record. `keep_alive_interval` (None: a
     third of `ttl`) is the time between two heartbeats over a plain store; etcd's client has its own.
     """
 
@@ -124,7 +124,6 @@ class RendezvousSettings:
     find_members: bool = False
     node_name: str = ""
     job_token: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.run_id:
@@ -190,6 +189,11 @@ class RendezvousSettings:
             node_name=str(params.get("node_name", "")),
             job_token=str(params.get("job_token", "")),
         )
+
+    @property
+    def goodbye_seconds(self) -> float:
+        """The time for giving the lease up, which ends by itself soon enough."""
+        return min(self.timeout.close.total_seconds(), _GOODBYE_SECONDS)
 
     @property
     def heartbeat_seconds(self) -> float:

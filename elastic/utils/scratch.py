@@ -12,11 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-__all__ = ["PREFIX", "Scratch", "sweep"]
+__all__ = ["Scratch", "sweep"]
 
-PREFIX = "elastic-"
-"""What the names of all such directories begin with."""
-
+_PREFIX = "elastic-"  # what the names of all such directories begin with
 _LOCK = ".owner"
 
 
@@ -27,7 +25,7 @@ class Scratch:
     """
 
     def __init__(self, kind: str) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
+        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))
         fresh = self.path / f"{_LOCK}.new"
         self._lock: IO[str] = fresh.open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -42,7 +40,7 @@ class Scratch:
 def sweep() -> list[Path]:
     """Remove this user's temporary directories whose owners are dead; returns them."""
     removed = []
-    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
                 continue

@@ -44,7 +44,6 @@ from .faults import FaultPoints
 
 NAME = "etcd"
 
-_GOODBYE_SECONDS = 5.0
 _FIND_SECONDS = 300.0
 
 log = logging.getLogger("elastic.rendezvous")
@@ -250,7 +249,7 @@ class EtcdMembership(MembershipBackend):
         if self._keeper is None:
             return True
         keeper, self._keeper = self._keeper, None
-        seconds = min(self._settings.timeout.close.total_seconds(), _GOODBYE_SECONDS)
+        seconds = self._settings.goodbye_seconds
         with translated():
             return keeper.close(revoke=True, timeout=seconds)
 

@@ -40,7 +40,6 @@ from .ledger import Ledger
 from .news import DocumentNews, Lease, seen_in
 from .state import RendezvousBackend
 
-_GOODBYE_SECONDS = 5.0
 _UPKEEP_SECONDS = 3600.0
 _EXCHANGE_TIMEOUT = timedelta(minutes=5)  # as stores have it
 
@@ -266,7 +265,7 @@ class DocumentMembership(MembershipBackend):
         lease, self._lease.id = self._lease.id, ""
         if not lease:
             return True
-        seconds = min(self._settings.timeout.close.total_seconds(), _GOODBYE_SECONDS)
+        seconds = self._settings.goodbye_seconds
         try:
             self._change(lambda document: document.revoked(lease), seconds=seconds)
         except BackendUnavailable:
