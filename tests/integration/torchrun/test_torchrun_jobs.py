@@ -44,10 +44,10 @@ def step():
     loss.backward()
     optimizer.step()
     done.add_(1)
+    print(json.dumps({"world": world, "step": int(done), "loss": loss.item()}) + "\\n", end="", flush=True)
     if rank == 0:
         torch.save({"model": model.module.state_dict(), "step": done}, f"{checkpoint}.new")
         os.replace(f"{checkpoint}.new", checkpoint)
-    print(json.dumps({"world": world, "step": int(done), "loss": loss.item()}) + "\\n", end="", flush=True)
     ending.fill_(stop.exists())
     dist.all_reduce(ending)
 
@@ -60,7 +60,10 @@ except RuntimeError:  # gloo raises at once when a peer is gone
     raise
 dist.destroy_process_group()
 """
-"""Trains, and saves each step in the file of its first argument, until that of its second is there."""
+"""Trains, and saves each step in the file of its first argument, until that of its second is there.
+
+It prints a step before it saves it: what was saved was printed by rank 0, wherever a signal stops it.
+"""
 
 
 def restarts(agent: Agent) -> int:
@@ -133,7 +136,8 @@ def test_training_goes_on_over_a_lost_and_a_new_node(etcd: EtcdServer, tmp_path:
         assert [agent.wait() for agent in (a, c, d)] == [0, 0, 0]
         steps = {place["step"] for agent in (a, b, c, d) for place in agent.places()}
         assert steps == set(range(1, max(steps) + 1)), "no step is missing"
+        # A worker may be stopped between a step and its line, rank 0 between its line and the checkpoint.
         for before, after in itertools.pairwise(place["step"] for place in a.places()):
-            assert before - 1 <= after <= before + 1, "it resumed from a checkpoint"
+            assert before <= after <= before + 2, "it resumed from a checkpoint"
         losses = [place["loss"] for place in a.places()]
         assert losses[-1] < losses[0]
