@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from elastic.agent.server import Instrument, WorkerSpec
-from elastic.agent.server.node_check import Health, check_node
+from elastic.agent.server.node_check import NodeHealth, check_node
 from elastic.agent.server.reports import Reports
 from elastic.agent.server.stragglers import Stragglers
 from elastic.launcher import values
@@ -46,7 +46,7 @@ def check_this_node(settings: InstrumentSettings, environ: Mapping[str, str]) ->
     )
     if not verdict.may_join:
         raise LaunchError(f"{verdict.reason}; this node does not join", ExitCode.BAD_NODE)
-    log = logger.info if verdict.health is Health.GOOD else logger.warning
+    log = logger.info if verdict.health is NodeHealth.GOOD else logger.warning
     log("%s (%.1f s); this node joins", verdict.reason, verdict.seconds)
     return verdict.labels()
 

@@ -23,12 +23,12 @@ from .causes import cause_of_first, cause_of_round
 from .instruments import (
     Ended,
     Entered,
-    Fact,
     Instrument,
     Joining,
     Leaving,
+    LoopEvent,
+    LoopState,
     Regrouping,
-    Standpoint,
     WorkerFailed,
     WorkersStopped,
     WorkersSucceeded,
@@ -60,42 +60,42 @@ class Chronicle(Instrument):
 
     # -- of the agent -----------------------------------------------------------------------------
 
-    def tell(self, fact: Fact) -> None:
+    def tell(self, event: LoopEvent) -> None:
         with self._lock:
-            if isinstance(fact, Joining):
+            if isinstance(event, Joining):
                 self._metrics.left_world()
-            elif isinstance(fact, Entered):
-                self._entered(fact)
-            elif isinstance(fact, WorkerFailed):
-                self._failed(fact)
-            elif isinstance(fact, Regrouping):
-                self._restarting(self._cause_of(fact))
-            elif isinstance(fact, WorkersSucceeded):
-                self._succeeded(fact)
-            elif isinstance(fact, WorkersStopped):
-                self._stopped(fact)
-            elif isinstance(fact, Leaving):
+            elif isinstance(event, Entered):
+                self._entered(event)
+            elif isinstance(event, WorkerFailed):
+                self._failed(event)
+            elif isinstance(event, Regrouping):
+                self._restarting(self._cause_of(event))
+            elif isinstance(event, WorkersSucceeded):
+                self._succeeded(event)
+            elif isinstance(event, WorkersStopped):
+                self._stopped(event)
+            elif isinstance(event, Leaving):
                 self._is_leaving = True
-            elif isinstance(fact, Ended):
-                self._ended(fact)
+            elif isinstance(event, Ended):
+                self._ended(event)
 
-    def turn(self, standpoint: Standpoint) -> None:
-        self._metrics.membership(waiting=standpoint.waiting, spares=standpoint.spares)
+    def turn(self, state: LoopState) -> None:
+        self._metrics.membership(waiting=state.waiting, spares=state.spares)
 
-    def _entered(self, fact: Entered) -> None:
-        info = fact.info
-        workers = fact.group.workers
+    def _entered(self, event: Entered) -> None:
+        info = event.info
+        workers = event.group.workers
         if self._restart_to_tell is not None:  # the failure was not the last: a lost node explains it
             self._restarting(self._restart_to_tell)
         self._info, self._running = info, workers
         if info.participants:  # static nodes have their ids only since they met
             self._origin = replace(self._origin, node_id=info.participants[info.rank].node_id)
         self._metrics.entered_world(
-            round=info.round, world_size=workers[0].world_size, nodes=info.world_size, seconds=fact.waited
+            round=info.round, world_size=workers[0].world_size, nodes=info.world_size, seconds=event.waited
         )
         self._metrics.workers_started()
         self._metrics.workers({"healthy": len(workers)})
-        self._say(job.world_formed, cause=info.cause, seconds=fact.waited, revision=info.revision)
+        self._say(job.world_formed, cause=info.cause, seconds=event.waited, revision=info.revision)
         for worker in workers:
             self._say(job.worker_started, _facts(worker), cause=info.cause)
         if self._unwell:
@@ -105,10 +105,10 @@ class Chronicle(Instrument):
         if newest is not None and newest.round.round > info.round:  # since the agent looked
             self._superseded(newest)
 
-    def _failed(self, fact: WorkerFailed) -> None:
-        failure = fact.failure
-        cause = RestartCause.WORKER_STUCK if fact.is_stuck else RestartCause.WORKER_FAILED
-        if fact.is_stuck:
+    def _failed(self, event: WorkerFailed) -> None:
+        failure = event.failure
+        cause = RestartCause.WORKER_STUCK if event.is_stuck else RestartCause.WORKER_FAILED
+        if event.is_stuck:
             self._unwell.add((failure.rank, ""))
             self._health(failure.message)
         if failure.final:  # for all that this node knows there will be no restart
@@ -123,56 +123,56 @@ class Chronicle(Instrument):
         # The word of the metric, so that both can be joined; why in full is told of the worker or the world.
         self._say(job.restart_begun, cause=cause.value)
 
-    def _cause_of(self, fact: Regrouping) -> RestartCause:
+    def _cause_of(self, event: Regrouping) -> RestartCause:
         newest, info = self._newest, self._info
-        if not fact.superseded:
-            return cause_of_first(waiting=fact.waiting, leaving=fact.leaving)
+        if not event.superseded:
+            return cause_of_first(waiting=event.waiting, leaving=event.leaving)
         return cause_of_round(
             None if newest is None else newest.round,
             current=0 if info is None else info.round,
             node_id=self._origin.node_id,
         )
 
-    def _succeeded(self, fact: WorkersSucceeded) -> None:
+    def _succeeded(self, event: WorkersSucceeded) -> None:
         workers, self._running = self._running, []
         self._metrics.workers_done()
         self._metrics.workers({"succeeded": len(workers)})
         for worker in workers:
-            self._say(job.worker_succeeded, _facts(worker), seconds=fact.ran)
+            self._say(job.worker_succeeded, _facts(worker), seconds=event.ran)
 
-    def _stopped(self, fact: WorkersStopped) -> None:
+    def _stopped(self, event: WorkersStopped) -> None:
         workers, self._running = self._running, []
         if not workers:  # they had ended well, and what they left behind was stopped
             return
-        failed = [w for w in workers if w.global_rank in fact.failures]
-        stopped = [w for w in workers if w.global_rank not in fact.failures]
+        failed = [w for w in workers if w.global_rank in event.failures]
+        stopped = [w for w in workers if w.global_rank not in event.failures]
         self._metrics.workers({"failed": len(failed), "stopped": len(stopped)})
         for worker in failed:
-            failure = fact.failures[worker.global_rank]
+            failure = event.failures[worker.global_rank]
             self._say(
                 job.worker_failed,
                 _facts(worker),
                 exit_code=failure.exitcode,
                 error=failure.exception() or failure.message,
-                seconds=fact.ran,
+                seconds=event.ran,
             )
         for worker in stopped:
             self._say(
                 job.worker_stopped,
                 _facts(worker),
                 cause="stopped by its agent",
-                seconds=fact.ran,
-                exit_code=_code(fact.victims, worker),
+                seconds=event.ran,
+                exit_code=_code(event.victims, worker),
             )
 
-    def _ended(self, fact: Ended) -> None:
+    def _ended(self, event: Ended) -> None:
         self._metrics.left_world()
         self._metrics.workers_done()
         if self._closed is not None:
             if self._info is None:
                 self._job_ended(self._closed)
-        elif fact.error is not None and not self._is_leaving:
-            self._say(job.world_lost, cause=str(fact.error))
+        elif event.error is not None and not self._is_leaving:
+            self._say(job.world_lost, cause=str(event.error))
 
     # -- of the shared state ----------------------------------------------------------------------
 
@@ -241,9 +241,9 @@ class Chronicle(Instrument):
 
     def found(self, finding: stragglers.Finding) -> None:
         """A worker is slow or stuck for all that its own times say, or no longer."""
-        is_better = finding.change in (stragglers.Change.EVEN, stragglers.Change.MOVING)
+        is_better = finding.pace in (stragglers.Pace.EVEN, stragglers.Pace.MOVING)
         # A rank can be slow in several sections, and stuck besides.
-        is_stuck = finding.change in (stragglers.Change.STUCK, stragglers.Change.MOVING)
+        is_stuck = finding.pace in (stragglers.Pace.STUCK, stragglers.Pace.MOVING)
         trouble = (finding.rank, "" if is_stuck else finding.series)
         with self._lock:
             (self._unwell.discard if is_better else self._unwell.add)(trouble)

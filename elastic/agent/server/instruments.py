@@ -89,11 +89,13 @@ class Ended:
     error: BaseException | None = None
 
 
-Fact = Joining | Entered | WorkerFailed | Regrouping | WorkersSucceeded | WorkersStopped | Leaving | Ended
+LoopEvent = (
+    Joining | Entered | WorkerFailed | Regrouping | WorkersSucceeded | WorkersStopped | Leaving | Ended
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standpoint:
+class LoopState:
     """Where the loop stands in one turn.
 
     `connected`: the rendezvous backend answers. `waiting`: how many nodes wait to be let in, and `spares` how
@@ -114,10 +116,10 @@ class Standpoint:
 class Instrument:
     """One instrument; by default it does nothing. The agent closes it at its end."""
 
-    def tell(self, fact: Fact) -> None:
+    def tell(self, event: LoopEvent) -> None:
         """Something happened."""
 
-    def turn(self, standpoint: Standpoint) -> None:
+    def turn(self, state: LoopState) -> None:
         """The loop makes a turn: something may be due, or readable at `fileno`."""
 
     def fileno(self) -> int | None:
@@ -149,13 +151,13 @@ class Instruments:
 
     members: Iterable[Instrument] = field(default_factory=tuple)
 
-    def tell(self, fact: Fact) -> None:
+    def tell(self, event: LoopEvent) -> None:
         for member in self.members:
-            member.tell(fact)
+            member.tell(event)
 
-    def turn(self, standpoint: Standpoint) -> None:
+    def turn(self, state: LoopState) -> None:
         for member in self.members:
-            member.turn(standpoint)
+            member.turn(state)
 
     def filenos(self) -> list[int]:
         return [fd for fd in (member.fileno() for member in self.members) if fd is not None]

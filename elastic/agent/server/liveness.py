@@ -10,7 +10,7 @@ import threading
 import time
 
 from .health import Health, HealthServer
-from .instruments import Ended, Fact, Instrument, Standpoint
+from .instruments import Ended, Instrument, LoopEvent, LoopState
 from .policy import Phase
 from .waiting import Doorbell, wait
 
@@ -23,24 +23,24 @@ class Liveness(Instrument):
         self._has_etcd = has_etcd
         self._phase: Phase | None = None
         self._since = time.monotonic()
-        self._last = Standpoint(phase=Phase.JOINING)
+        self._last = LoopState(phase=Phase.JOINING)
         self._farewell: threading.Thread | None = None
         self._is_over = False
         self._bell = Doorbell()
 
-    def turn(self, standpoint: Standpoint) -> None:
-        self._last = standpoint
+    def turn(self, state: LoopState) -> None:
+        self._last = state
         now = time.monotonic()
-        if standpoint.phase is not self._phase:
-            self._phase, self._since = standpoint.phase, now
+        if state.phase is not self._phase:
+            self._phase, self._since = state.phase, now
         self._answer(
-            standpoint.phase.name.lower(),
-            standpoint.phase.value,
-            is_ready=standpoint.phase in (Phase.RUNNING, Phase.NOTICE),
+            state.phase.name.lower(),
+            state.phase.value,
+            is_ready=state.phase in (Phase.RUNNING, Phase.NOTICE),
         )
 
-    def tell(self, fact: Fact) -> None:
-        if isinstance(fact, Ended) and self._farewell is None:
+    def tell(self, event: LoopEvent) -> None:
+        if isinstance(event, Ended) and self._farewell is None:
             self._since = time.monotonic()
             self._farewell = threading.Thread(target=self._say_farewell, name="elastic-liveness")
             self._farewell.start()

@@ -29,8 +29,8 @@ from .instruments import (
     Instruments,
     Joining,
     Leaving,
+    LoopState,
     Regrouping,
-    Standpoint,
     WorkerFailed,
     WorkersStopped,
     WorkersSucceeded,
@@ -124,7 +124,7 @@ class Loop:
             result = self._step()
             if result is not None:
                 return result
-            self._instruments.turn(self._standpoint())
+            self._instruments.turn(self._state())
             if not self._instruments_found_a_failure():
                 self._wait()
 
@@ -196,9 +196,9 @@ class Loop:
             else:
                 log.info("%s was passed on to the workers", signal_name(number))
 
-    def _standpoint(self) -> Standpoint:
+    def _state(self) -> LoopState:
         group, status = self._group, self._handler.status()
-        return Standpoint(
+        return LoopState(
             phase=self._phase,
             round=group.round,
             rank=-1 if group.group_rank is None else group.group_rank,

@@ -33,7 +33,7 @@ _KILL_SECONDS = 2.0  # for what is left of the checker to be gone
 _TRACEBACK = "Traceback (most recent call last):"
 
 
-class Health(enum.Enum):
+class NodeHealth(enum.Enum):
     """How the node is."""
 
     GOOD = "good"
@@ -48,7 +48,7 @@ class NodeVerdict:
     `seconds` is how long it took, and `machine` what the operator calls the machine.
     """
 
-    health: Health
+    health: NodeHealth
     reason: str
     output: str = ""
     seconds: float = 0.0
@@ -57,28 +57,28 @@ class NodeVerdict:
     @property
     def may_join(self) -> bool:
         """A node is kept out only by a checker that works and says so."""
-        return self.health is not Health.BAD
+        return self.health is not NodeHealth.BAD
 
     def labels(self) -> dict[str, str]:
         """What to publish with the node, for a scheduler to read."""
         return {"node-check": self.health.value, "node-check-reason": self.reason, "machine": self.machine}
 
 
-def judge(code: int | None, output: str = "", *, timeout: float = DEFAULT_TIMEOUT) -> tuple[Health, str]:
+def judge(code: int | None, output: str = "", *, timeout: float = DEFAULT_TIMEOUT) -> tuple[NodeHealth, str]:
     """How the node is, and why, by the checker's exit code: -N is the signal N, None that it did not end."""
     if code is None:
-        return Health.UNKNOWN, f"the node check did not end within {timeout:g} s"
+        return NodeHealth.UNKNOWN, f"the node check did not end within {timeout:g} s"
     if code == 0:
-        return Health.GOOD, "the node check found nothing"
+        return NodeHealth.GOOD, "the node check found nothing"
     if code < 0:
-        return Health.UNKNOWN, f"the node check was ended by {signal_name(-code)}"
+        return NodeHealth.UNKNOWN, f"the node check was ended by {signal_name(-code)}"
     if code != BAD_CODE:
-        return Health.UNKNOWN, f"the node check ended with exit code {code}, which means neither good nor bad"
+        return NodeHealth.UNKNOWN, f"the node check ended with exit code {code}: neither good nor bad"
     lines = [line for line in output.splitlines() if line.strip()]
     if any(line.endswith(_TRACEBACK) for line in lines):
-        return Health.UNKNOWN, f"the node check ended with an uncaught exception: {lines[-1].strip()}"
+        return NodeHealth.UNKNOWN, f"the node check ended with an uncaught exception: {lines[-1].strip()}"
     said = f": {lines[-1].strip()}" if lines else ""
-    return Health.BAD, f"the node check found this node to be bad{said}"
+    return NodeHealth.BAD, f"the node check found this node to be bad{said}"
 
 
 def check_node(
@@ -101,7 +101,7 @@ def check_node(
     try:
         code, output = _run(command, began + timeout, environment)
     except (OSError, TetherError) as e:
-        health, reason, output = Health.UNKNOWN, f"the node check cannot be started: {e}", ""
+        health, reason, output = NodeHealth.UNKNOWN, f"the node check cannot be started: {e}", ""
     else:
         health, reason = judge(code, output, timeout=timeout)
     return NodeVerdict(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from elastic.timer.series import Series
 from elastic.timer.watch import WorkerWatch
 
-from .instruments import Entered, Fact, Instrument, Joining, Standpoint
+from .instruments import Entered, Instrument, Joining, LoopEvent, LoopState
 from .stragglers import Finding, Stragglers
 
 log = logging.getLogger("elastic.agent")
@@ -35,18 +35,18 @@ class Reports(Instrument):
     def environment(self, local_rank: int) -> Mapping[str, str]:  # noqa: ARG002 - it is the same for all
         return self._watch.environment()
 
-    def tell(self, fact: Fact) -> None:
-        if isinstance(fact, Entered):
-            self._ranks = {worker.local_rank: worker.global_rank for worker in fact.group.workers}
-            self._watch.begin(fact.processes)
+    def tell(self, event: LoopEvent) -> None:
+        if isinstance(event, Entered):
+            self._ranks = {worker.local_rank: worker.global_rank for worker in event.group.workers}
+            self._watch.begin(event.processes)
             self._stragglers.begin()
-        elif not isinstance(fact, Joining):  # whatever else happens ends the work of these workers
+        elif not isinstance(event, Joining):  # whatever else happens ends the work of these workers
             self._failed = {}
             self._ranks = {}
             self._watch.end()
 
-    def turn(self, standpoint: Standpoint) -> None:
-        wanted = standpoint.find_stragglers
+    def turn(self, state: LoopState) -> None:
+        wanted = state.find_stragglers
         self._stragglers.switch(enabled=self._is_on if wanted is None else wanted)
         for overdue in self._watch.poll():
             self._failed.setdefault(overdue.local_rank, overdue.sentence(self._ranks[overdue.local_rank]))

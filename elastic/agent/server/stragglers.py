@@ -58,8 +58,8 @@ class StragglerPolicy:
             raise ValueError(f"stuck_ratio is {self.stuck_ratio}: it must be above 1")
 
 
-class Change(enum.Enum):
-    """What is new about a rank."""
+class Pace(enum.Enum):
+    """What is new about how a rank keeps up."""
 
     SLOW = "slow"
     EVEN = "no longer slow"
@@ -71,7 +71,7 @@ class Change(enum.Enum):
 class Finding:
     """News of one rank. `seconds` is its own time, and `typical` that of the others."""
 
-    change: Change
+    pace: Pace
     rank: int
     series: str
     seconds: float
@@ -79,20 +79,20 @@ class Finding:
 
     def __str__(self) -> str:
         whose = "steps" if self.series == STEP else f"section {self.series!r}"
-        match self.change:
-            case Change.SLOW:
+        match self.pace:
+            case Pace.SLOW:
                 return (
                     f"rank {self.rank} is slow: its {whose} took {self.seconds:.3g} s, "
                     f"{self.seconds / self.typical:.1f} times as long as is typical of the other ranks"
                 )
-            case Change.EVEN:
+            case Pace.EVEN:
                 return f"rank {self.rank} is no longer slow: its {whose} took {self.seconds:.3g} s"
-            case Change.STUCK:
+            case Pace.STUCK:
                 return (
                     f"rank {self.rank} is stuck: its latest step ended {self.seconds:.3g} s ago, "
                     f"and a step takes {self.typical:.3g} s"
                 )
-            case Change.MOVING:
+            case Pace.MOVING:
                 return f"rank {self.rank} is no longer stuck"
 
 
@@ -170,7 +170,7 @@ class Stragglers:
                 (self.slow.add if is_slow else self.slow.discard)((rank, name))
                 findings.append(
                     Finding(
-                        change=Change.SLOW if is_slow else Change.EVEN,
+                        pace=Pace.SLOW if is_slow else Pace.EVEN,
                         rank=rank,
                         series=name,
                         seconds=medians[rank],
@@ -206,7 +206,7 @@ class Stragglers:
                 (self.stuck.add if is_stuck else self.stuck.discard)(rank)
                 findings.append(
                     Finding(
-                        change=Change.STUCK if is_stuck else Change.MOVING,
+                        pace=Pace.STUCK if is_stuck else Pace.MOVING,
                         rank=rank,
                         series=STEP,
                         seconds=idle,

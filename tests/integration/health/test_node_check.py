@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.reporting import PATIENCE, Worker
 
-from elastic.agent.server.node_check import Health, NodeVerdict, check_node
+from elastic.agent.server.node_check import NodeHealth, NodeVerdict, check_node
 from elastic.utils.tether import read_process
 
 
@@ -21,9 +21,9 @@ def check(*lines: str, timeout: float = PATIENCE) -> NodeVerdict:
 
 def test_good_and_bad() -> None:
     good = check("echo fine")
-    assert (good.health, good.may_join, good.output) == (Health.GOOD, True, "fine\n")
+    assert (good.health, good.may_join, good.output) == (NodeHealth.GOOD, True, "fine\n")
     bad = check("echo looking", "echo GPU 3: ECC >&2", "exit 1")
-    assert (bad.health, bad.may_join) == (Health.BAD, False)
+    assert (bad.health, bad.may_join) == (NodeHealth.BAD, False)
     assert bad.reason == "the node check found this node to be bad: GPU 3: ECC"
     assert bad.machine == "m"
     assert 0 < bad.seconds < PATIENCE
@@ -40,19 +40,19 @@ def test_good_and_bad() -> None:
 )
 def test_trouble_of_the_checker_keeps_no_node_out(line: str, reason: str) -> None:
     verdict = check(line)
-    assert (verdict.health, verdict.may_join) == (Health.UNKNOWN, True)
+    assert (verdict.health, verdict.may_join) == (NodeHealth.UNKNOWN, True)
     assert reason in verdict.reason
 
 
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
     verdict = check_node([str(tmp_path / "none")], environment={})
-    assert verdict.health is Health.UNKNOWN
+    assert verdict.health is NodeHealth.UNKNOWN
     assert verdict.reason.startswith("the node check cannot be started: ")
 
 
 def test_garbage_without_end_is_cut_and_says_nothing() -> None:
     verdict = check("head -c 3000000 /dev/urandom", "echo the end")
-    assert verdict.health is Health.GOOD
+    assert verdict.health is NodeHealth.GOOD
     assert verdict.output.endswith("the end\n")
     assert len(verdict.output) <= 4096
 
@@ -68,7 +68,7 @@ def test_a_hang_ends_in_time_and_so_does_all_that_it_started(tmp_path: Path) -> 
         "trap : TERM; echo waiting; sleep 60; sleep 60",
         timeout=3,
     )
-    assert verdict.health is Health.UNKNOWN
+    assert verdict.health is NodeHealth.UNKNOWN
     assert verdict.reason == "the node check did not end within 3 s"
     assert verdict.output == "waiting\n"
     assert time.monotonic() - began < 30
@@ -80,7 +80,7 @@ def test_a_hang_ends_in_time_and_so_does_all_that_it_started(tmp_path: Path) -> 
 def test_what_a_good_checker_leaves_running_is_ended_and_holds_nobody_up(tmp_path: Path) -> None:
     began = time.monotonic()
     verdict = check(f"sleep 60 & echo $! > {tmp_path}/pid")
-    assert verdict.health is Health.GOOD
+    assert verdict.health is NodeHealth.GOOD
     assert time.monotonic() - began < 30
     process = read_process(int((tmp_path / "pid").read_text()))
     assert process is None or process.is_dead

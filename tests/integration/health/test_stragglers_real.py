@@ -11,7 +11,7 @@ import time
 import pytest
 from support.reporting import PATIENCE, Worker, watching
 
-from elastic.agent.server.stragglers import Change, Finding, StragglerPolicy, Stragglers
+from elastic.agent.server.stragglers import Finding, Pace, StragglerPolicy, Stragglers
 from elastic.timer.series import STEP
 from elastic.timer.watch import WorkerWatch
 
@@ -44,7 +44,7 @@ def test_the_one_of_four_that_sleeps_twice_as_long_is_named_within_twenty_steps(
         watch.begin({rank: worker.pid for rank, worker in enumerate(workers)})
         found = run(watch, stragglers, workers)
         steps = watch.series()[STEP][2].count
-    assert [(f.change, f.rank, f.series) for f in found] == [(Change.SLOW, 2, STEP)]
+    assert [(f.pace, f.rank, f.series) for f in found] == [(Pace.SLOW, 2, STEP)]
     assert steps <= 20
 
 

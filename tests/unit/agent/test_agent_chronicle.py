@@ -16,14 +16,14 @@ from elastic.agent.server.instruments import (
     Entered,
     Joining,
     Leaving,
+    LoopState,
     Regrouping,
-    Standpoint,
     WorkerFailed,
     WorkersStopped,
     WorkersSucceeded,
 )
 from elastic.agent.server.policy import Phase as AgentPhase
-from elastic.agent.server.stragglers import Change, Finding
+from elastic.agent.server.stragglers import Finding, Pace
 from elastic.events import Event, job
 from elastic.metrics import JobFacts, JobMetrics, RestartCause
 from elastic.multiprocessing import ProcessFailure
@@ -338,15 +338,15 @@ def test_etcd_is_away_and_back(agent: Agent) -> None:
     assert (snapshot.etcd_away, snapshot.etcd_failures) == (False, {"txn": 1})
 
 
-def finding(change: Change, rank: int, series: str = "step") -> Finding:
-    return Finding(change=change, rank=rank, series=series, seconds=2.0, typical=1.0)
+def finding(pace: Pace, rank: int, series: str = "step") -> Finding:
+    return Finding(pace=pace, rank=rank, series=series, seconds=2.0, typical=1.0)
 
 
 def test_a_node_is_healthy_again_when_nobody_is_slow_or_stuck_any_more(agent: Agent) -> None:
     agent.enter(1)
-    for change in (Change.SLOW, Change.STUCK, Change.EVEN, Change.MOVING):
-        agent.chronicle.found(finding(change, 1))
-    agent.chronicle.found(finding(Change.SLOW, 0, "forward"))
+    for pace in (Pace.SLOW, Pace.STUCK, Pace.EVEN, Pace.MOVING):
+        agent.chronicle.found(finding(pace, 1))
+    agent.chronicle.found(finding(Pace.SLOW, 0, "forward"))
     states = [about["state"] for about in agent.about("health.changed")]
     assert states == ["UNHEALTHY", "UNHEALTHY", "UNHEALTHY", "HEALTHY", "UNHEALTHY"]
     agent.enter(2)
@@ -355,7 +355,7 @@ def test_a_node_is_healthy_again_when_nobody_is_slow_or_stuck_any_more(agent: Ag
 
 
 def test_who_waits_is_a_metric(agent: Agent) -> None:
-    agent.chronicle.turn(Standpoint(phase=AgentPhase.RUNNING, waiting=2, spares=1))
+    agent.chronicle.turn(LoopState(phase=AgentPhase.RUNNING, waiting=2, spares=1))
     assert (agent.metrics.snapshot().waiting, agent.metrics.snapshot().spares) == (2, 1)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from elastic.agent.server.instruments import Fact, Instrument, Instruments, Joining, Standpoint
+from elastic.agent.server.instruments import Instrument, Instruments, Joining, LoopEvent, LoopState
 from elastic.agent.server.policy import Phase
 
-AT = Standpoint(phase=Phase.RUNNING)
+AT = LoopState(phase=Phase.RUNNING)
 
 
 class Recorder(Instrument):
@@ -19,11 +19,11 @@ class Recorder(Instrument):
         self.number = number
         self.told: list[object] = []
 
-    def tell(self, fact: Fact) -> None:
-        self.told.append(fact)
+    def tell(self, event: LoopEvent) -> None:
+        self.told.append(event)
 
-    def turn(self, standpoint: Standpoint) -> None:
-        self.told.append(standpoint)
+    def turn(self, state: LoopState) -> None:
+        self.told.append(state)
 
     def fileno(self) -> int | None:
         return self.number or None
@@ -44,11 +44,11 @@ class Recorder(Instrument):
 def test_each_is_told_and_asked() -> None:
     members = [Recorder(number) for number in (0, 1, 2)]
     everything = Instruments(members)
-    fact = Joining("the agent has started")
-    everything.tell(fact)
+    event = Joining("the agent has started")
+    everything.tell(event)
     everything.turn(AT)
     everything.close()
-    assert [member.told for member in members] == [[fact, AT, "closed"]] * 3
+    assert [member.told for member in members] == [[event, AT, "closed"]] * 3
     assert everything.filenos() == [1, 2]
     assert everything.wakeups() == [1.0, 2.0]
     assert everything.environment(7) == {"NUMBER_0": "7", "NUMBER_1": "7", "NUMBER_2": "7"}

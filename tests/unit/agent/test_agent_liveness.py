@@ -13,7 +13,7 @@ import pytest
 
 from elastic.agent.server import RunResult, WorkerState
 from elastic.agent.server.health import HealthServer
-from elastic.agent.server.instruments import Ended, Standpoint
+from elastic.agent.server.instruments import Ended, LoopState
 from elastic.agent.server.liveness import Liveness
 from elastic.agent.server.policy import Phase
 from elastic.agent.server.waiting import wait
@@ -51,7 +51,7 @@ def server() -> Iterator[HealthServer]:
     server.close()
 
 
-def turn_when_asked(liveness: Liveness, server: HealthServer, path: str, at: Standpoint) -> tuple[int, Any]:
+def turn_when_asked(liveness: Liveness, server: HealthServer, path: str, at: LoopState) -> tuple[int, Any]:
     """As the loop does: it wakes up because somebody asks, and makes a turn."""
     asked = Asked(server, path)
     fd = liveness.fileno()
@@ -64,7 +64,7 @@ def turn_when_asked(liveness: Liveness, server: HealthServer, path: str, at: Sta
 @pytest.mark.parametrize("phase", list(Phase), ids=lambda phase: phase.name)
 def test_it_is_healthy_in_every_phase_and_ready_while_workers_run(server: HealthServer, phase: Phase) -> None:
     liveness = Liveness(server, has_etcd=True)
-    at = Standpoint(phase=phase, round=3, rank=1, connected=False)
+    at = LoopState(phase=phase, round=3, rank=1, connected=False)
     status, healthy = turn_when_asked(liveness, server, "healthz", at)
     ready, _ = turn_when_asked(liveness, server, "readyz", at)
     liveness.close()
@@ -78,25 +78,25 @@ def test_before_there_is_a_world_there_is_no_round_and_without_etcd_nothing_of_i
     server: HealthServer,
 ) -> None:
     liveness = Liveness(server, has_etcd=False)
-    _, content = turn_when_asked(liveness, server, "healthz", Standpoint(phase=Phase.JOINING))
+    _, content = turn_when_asked(liveness, server, "healthz", LoopState(phase=Phase.JOINING))
     liveness.close()
     assert (content["round"], content["rank"], content["etcd_connected"]) == (None, None, None)
 
 
 def test_the_time_in_a_phase_begins_with_it(server: HealthServer) -> None:
     liveness = Liveness(server, has_etcd=True)
-    liveness.turn(Standpoint(phase=Phase.JOINING))
+    liveness.turn(LoopState(phase=Phase.JOINING))
     joining = liveness._since
-    liveness.turn(Standpoint(phase=Phase.JOINING, waiting=1))
+    liveness.turn(LoopState(phase=Phase.JOINING, waiting=1))
     assert liveness._since == joining
-    liveness.turn(Standpoint(phase=Phase.RUNNING))
+    liveness.turn(LoopState(phase=Phase.RUNNING))
     assert liveness._since > joining
     liveness.close()
 
 
 def test_once_the_loop_makes_no_more_turns_it_still_answers_until_it_is_closed(server: HealthServer) -> None:
     liveness = Liveness(server, has_etcd=True)
-    liveness.turn(Standpoint(phase=Phase.STOPPING, round=2, rank=0))
+    liveness.turn(LoopState(phase=Phase.STOPPING, round=2, rank=0))
     liveness.tell(OVER)
     for _ in range(3):
         status, content = ask(server, "healthz")

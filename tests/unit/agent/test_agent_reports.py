@@ -14,12 +14,12 @@ from support.reporting import Worker
 from elastic.agent.server import WorkerGroup, WorkerSpec
 from elastic.agent.server.instruments import (
     Entered,
-    Fact,
     Instruments,
     Joining,
     Leaving,
+    LoopEvent,
+    LoopState,
     Regrouping,
-    Standpoint,
     WorkersStopped,
     WorkersSucceeded,
 )
@@ -30,7 +30,7 @@ from elastic.agent.server.waiting import wait
 from elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
 from elastic.timer.watch import WorkerWatch
 
-AT = Standpoint(phase=Phase.RUNNING, round=1, rank=1)
+AT = LoopState(phase=Phase.RUNNING, round=1, rank=1)
 LATE = """
 import sys, elastic.worker as worker
 with worker.deadline(0.2, "step"):
@@ -92,7 +92,7 @@ def test_a_worker_that_is_late_counts_as_failed_until_the_next_world(reports: Re
         assert reports.failed_workers() == {}
 
 
-ENDS: list[Fact] = [
+ENDS: list[LoopEvent] = [
     WorkersSucceeded(1.0),
     WorkersStopped(1.0, {}, {}),
     Regrouping("why", superseded=True, waiting=0, leaving=0),
@@ -106,8 +106,8 @@ def test_workers_that_are_being_stopped_are_not_late(reports: Reports) -> None:
         for _ in follow(reports):
             if reports.failed_workers():
                 break
-        for fact in ENDS:
-            reports.tell(fact)
+        for event in ENDS:
+            reports.tell(event)
             reports.turn(AT)
             assert (reports.failed_workers(), reports.wakeup()) == ({}, None)
             reports.tell(entered(worker))  # it is late still, so that it is found each time

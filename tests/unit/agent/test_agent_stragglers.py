@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from elastic.agent.server.stragglers import Change, Finding, StragglerPolicy, Stragglers
+from elastic.agent.server.stragglers import Finding, Pace, StragglerPolicy, Stragglers
 from elastic.timer.series import STEP, Series
 
 KEPT = 64
@@ -63,7 +63,7 @@ def test_a_rank_that_takes_twice_as_long_is_named_within_twenty_steps(world: int
     ranks[1] = slow = Rank(steadily(2 * seconds))
     stragglers = Stragglers(StragglerPolicy(stuck_seconds=1e6))
     found = run(ranks, stragglers, lambda: bool(stragglers.slow))
-    assert [(f.change, f.rank) for f in found] == [(Change.SLOW, 1)]
+    assert [(f.pace, f.rank) for f in found] == [(Pace.SLOW, 1)]
     assert len(slow.durations) <= (20 if seconds >= 0.1 else 32), "steps of 0.02 s are looked at in dozens"
     assert str(found[0]) == (
         f"rank 1 is slow: its steps took {2 * seconds:.3g} s, "
@@ -120,10 +120,10 @@ def test_a_named_rank_stays_so_until_it_is_even_again_and_is_told_once() -> None
     found = run(ranks, stragglers, all_have(ranks, 100))
     pace[0] = 0.13  # between the two limits
     found += run_on(ranks, stragglers, 100)
-    assert [(f.change, f.rank) for f in found] == [(Change.SLOW, 2)]
+    assert [(f.pace, f.rank) for f in found] == [(Pace.SLOW, 2)]
     pace[0] = 0.1
     found = run_on(ranks, stragglers, 100)
-    assert [(f.change, f.rank) for f in found] == [(Change.EVEN, 2)]
+    assert [(f.pace, f.rank) for f in found] == [(Pace.EVEN, 2)]
     assert str(found[0]) == "rank 2 is no longer slow: its steps took 0.1 s"
     pace[0] = 0.13
     assert run_on(ranks, stragglers, 100) == [], "as slow as that it is not named"

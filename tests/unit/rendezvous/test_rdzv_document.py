@@ -17,8 +17,8 @@ from elastic.rendezvous.backends.document.codec import MOST_BYTES, decode, encod
 from elastic.rendezvous.backends.document.document import (
     MOST_HISTORY,
     MOST_PAST,
-    Change,
     Document,
+    KeyChange,
     Past,
     Refusal,
     Stored,
@@ -201,8 +201,8 @@ def test_what_is_forgotten_of_the_past_is_told_as_it_is_now() -> None:
         document = after(document, commit(put(a, node("a"))))
     assert len(document.past) == MOST_PAST
     told = document.changes_since(before)
-    assert Change(b, document.revision, None) in told
-    assert Change(a, document.revision, document.records[a]) == told[-2]
+    assert KeyChange(b, document.revision, None) in told
+    assert KeyChange(a, document.revision, document.records[a]) == told[-2]
 
 
 def test_the_newest_of_the_history_is_kept_and_has_no_past() -> None:

@@ -56,7 +56,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KeyChange:
     """A key was given a value at a revision, or deleted (None)."""
 
     key: str
@@ -135,22 +135,22 @@ class Document:
 
     # -- what has changed -------------------------------------------------------------------------
 
-    def changes_since(self, known: Document) -> list[Change]:
+    def changes_since(self, known: Document) -> list[KeyChange]:
         """What happened after an earlier document of the same history, in order.
 
         Of a key that changed more often than the document remembers, only the later values.
         """
         since = known.revision
-        changes = [Change(key, s.modified, s) for key, s in self.records.items() if s.modified > since]
+        changes = [KeyChange(key, s.modified, s) for key, s in self.records.items() if s.modified > since]
         told: set[str] = set()
         for past in self.past:
             if past.stored.modified > since:
-                changes.append(Change(past.key, past.stored.modified, past.stored))
+                changes.append(KeyChange(past.key, past.stored.modified, past.stored))
             if past.deleted and past.until > since:
-                changes.append(Change(past.key, past.until, None))
+                changes.append(KeyChange(past.key, past.until, None))
                 told.add(past.key)
         gone = known.records.keys() - self.records.keys() - told
-        changes += [Change(key, self.revision, None) for key in sorted(gone)]
+        changes += [KeyChange(key, self.revision, None) for key in sorted(gone)]
         return sorted(changes, key=lambda change: (change.revision, change.key))
 
 
