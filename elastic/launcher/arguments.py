@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from elastic.launcher import backends, values
+from elastic.launcher import backends
 from elastic.launcher.errors import UsageError
 from elastic.launcher.flags import FLAGS, GROUPS, Flag
 from elastic.launcher.values import NodeRange
 from elastic.multiprocessing.redirects import Std
+from elastic.utils.key_values import merged
 
 __all__ = ["HelpRequested", "Options", "VersionRequested", "help_text", "parse"]
 
@@ -248,7 +249,7 @@ def _converted(flag: Flag, texts: Sequence[str], label: str) -> Any:
     # Of a flag that is given twice the last counts, as everywhere; one that may be repeated merges.
     try:
         if flag.kind == "repeat":
-            return values.merged([flag.convert(text) for text in texts])
+            return merged([flag.convert(text) for text in texts])
         return flag.convert(texts[-1])
     except ValueError as error:
         shown = label if flag.kind == "repeat" else f"{label}={texts[-1]}"

@@ -10,11 +10,12 @@ from functools import partial
 
 from elastic import events, metrics
 from elastic.agent.server import WorkerSpec
-from elastic.agent.server.chronicle import Chronicle, name_of
+from elastic.agent.server.chronicle import Chronicle
 from elastic.events import job
 from elastic.launcher.config import LaunchConfig
 from elastic.launcher.entrypoint import entrypoint_name
 from elastic.launcher.errors import UsageError
+from elastic.rendezvous.naming import name_of
 
 __all__ = ["make_chronicle"]
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from elastic.launcher import values
 from elastic.multiprocessing.affinity import AffinityMode
 from elastic.multiprocessing.redirects import Std
+from elastic.utils.key_values import key_values
 
 __all__ = ["DEFAULT_NEWS", "DEFAULT_SIGNALS", "FLAGS", "GROUPS", "Flag"]
 
@@ -120,7 +121,7 @@ FLAGS: tuple[Flag, ...] = (
         group="rendezvous",
         metavar="KEY=VALUE[,...]",
         kind="repeat",
-        convert=values.key_values,
+        convert=key_values,
         default=MappingProxyType({}),
         help="settings of the backend, such as join_timeout, last_call_timeout or ttl; may be repeated",
     ),

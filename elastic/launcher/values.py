@@ -6,10 +6,9 @@ with the reason and the fix; the caller knows the flag or the variable and puts 
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from string import Template
-from types import MappingProxyType
 
 from elastic.utils.endpoints import parse_endpoints
 
@@ -23,8 +22,6 @@ __all__ = [
     "environment_name",
     "filters",
     "host",
-    "key_values",
-    "merged",
     "node_range",
     "nonnegative",
     "plain",
@@ -190,29 +187,6 @@ def run_id(text: str) -> str:
     if len(text.encode()) > _LONGEST_RUN_ID:
         raise ValueError(f"is longer than {_LONGEST_RUN_ID} bytes; choose a shorter one")
     return text
-
-
-def key_values(text: str) -> Mapping[str, str]:
-    """``key=value,key=value``; a key that comes twice must have the same value."""
-    pairs: list[Mapping[str, str]] = []
-    for part in text.split(","):
-        if not part.strip():
-            continue
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not key:
-            raise ValueError(f"{part.strip()!r} is not KEY=VALUE; write KEY=VALUE[,KEY=VALUE]")
-        pairs.append({key: value})
-    return merged(pairs)
-
-
-def merged(parts: list[Mapping[str, str]]) -> Mapping[str, str]:
-    """The union of what was given piece by piece; two values for one key are an error."""
-    union: dict[str, str] = {}
-    for part in parts:
-        for key, value in part.items():
-            if union.setdefault(key, value) != value:
-                raise ValueError(f"{key!r} is given twice with different values; keep one")
-    return MappingProxyType(union)
 
 
 def comma_list(text: str) -> tuple[str, ...]:

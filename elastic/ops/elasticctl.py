@@ -16,6 +16,7 @@ from elastic.rendezvous import RendezvousParameters, RendezvousStateError
 from elastic.rendezvous.backends.etcd import read_run, write_control
 from elastic.rendezvous.core.records import Control
 from elastic.utils.exit_codes import ExitCode
+from elastic.utils.key_values import key_values
 
 from .status import as_text, status
 
@@ -51,17 +52,11 @@ def _stragglers(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _run(options: argparse.Namespace) -> RendezvousParameters:
-    return RendezvousParameters("etcd", options.endpoint, options.run_id, 1, 1, **_pairs(options.conf))
-
-
-def _pairs(texts: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for part in ",".join(texts).split(",") if texts else []:
-        key, found, value = part.partition("=")
-        if not found or not key:
-            raise ValueError(f"--conf takes KEY=VALUE, with commas between several; {part!r} is not that")
-        pairs[key.strip()] = value.strip()
-    return pairs
+    try:
+        settings = key_values(",".join(options.conf))
+    except ValueError as e:
+        raise ValueError(f"--conf {','.join(options.conf)}: {e}") from e
+    return RendezvousParameters("etcd", options.endpoint, options.run_id, 1, 1, **settings)
 
 
 def _parser() -> argparse.ArgumentParser:

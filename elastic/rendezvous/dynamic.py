@@ -38,6 +38,7 @@ from .errors import (
     RendezvousStateError,
     RendezvousTimeoutError,
 )
+from .naming import node_id_of
 from .settings import RendezvousSettings, RendezvousTimeout
 from .shell import Shell
 from .situation import Situation
@@ -65,8 +66,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         local_world_size: int = 1,
     ) -> None:
         hostname = socket.gethostname()
-        unique = uuid.uuid4().hex[:8]
-        node_id = f"{settings.node_name or f'{hostname}-{os.getpid()}'}-{unique}"
+        node_id = node_id_of(settings.node_name or f"{hostname}-{os.getpid()}", life=uuid.uuid4().int)
         self._settings = settings
         self._backend = backend(node_id)
         self._address = address

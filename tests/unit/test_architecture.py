@@ -96,6 +96,7 @@ PURE = frozenset(
         "elastic.rendezvous.backends.document.codec",
         "elastic.rendezvous.backends.document.pulse",
         "elastic.rendezvous.errors",
+        "elastic.rendezvous.naming",
         "elastic.rendezvous.static.ranks",
         "elastic.timer.deadlines",
         "elastic.timer.series",
@@ -110,6 +111,7 @@ PURE = frozenset(
         "elastic.utils.data.cycling_iterator",
         "elastic.utils.data.shares",
         "elastic.utils.exit_codes",
+        "elastic.utils.key_values",
     }
 )
 # Parts of the standard library that hold values: no clock, thread, socket, file, process, log or randomness.

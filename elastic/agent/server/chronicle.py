@@ -6,7 +6,6 @@ rendezvous, which calls from a thread of its own. It decides nothing.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from elastic.metrics import JobMetrics, RestartCause
 from elastic.multiprocessing import ProcessFailure
 from elastic.rendezvous import RendezvousInfo
 from elastic.rendezvous.core import changes
+from elastic.rendezvous.naming import name_of
 
 from . import stragglers
 from .causes import cause_of_first, cause_of_round
@@ -34,8 +34,6 @@ from .instruments import (
     WorkersSucceeded,
 )
 from .spec import Worker
-
-_LIFE = re.compile(r"-[0-9a-f]{8}$")  # what tells the lives of a node apart, at the end of its id
 
 
 class Chronicle(Instrument):
@@ -271,11 +269,6 @@ class Chronicle(Instrument):
 
 def _about(node_id: str) -> dict[str, str]:
     return {"node": name_of(node_id), "node_id": node_id}
-
-
-def name_of(node_id: str) -> str:
-    """The name of a node, which is the same in all its lives if its user gave it one."""
-    return _LIFE.sub("", node_id)
 
 
 def _number(change: changes.RoundOpened | changes.RoundFormed) -> tuple[int, int]:

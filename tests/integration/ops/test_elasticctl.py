@@ -77,4 +77,4 @@ def test_what_it_refuses(etcd: EtcdServer) -> None:
     assert "Traceback" not in away.stderr
     wrong = elasticctl("--endpoint", etcd.endpoint, "--conf", "prefix", "status", "x")
     assert wrong.returncode == 2
-    assert "--conf takes KEY=VALUE" in wrong.stderr
+    assert "--conf prefix: 'prefix' is not KEY=VALUE" in wrong.stderr

@@ -10,7 +10,7 @@ from support.memory_store import Memory, MemoryStore
 from support.strategies import node, world_of
 
 from elastic.agent.server import RunResult, WorkerGroup, WorkerSpec, WorkerState
-from elastic.agent.server.chronicle import Chronicle, name_of
+from elastic.agent.server.chronicle import Chronicle
 from elastic.agent.server.instruments import (
     Ended,
     Entered,
@@ -357,11 +357,3 @@ def test_a_node_is_healthy_again_when_nobody_is_slow_or_stuck_any_more(agent: Ag
 def test_who_waits_is_a_metric(agent: Agent) -> None:
     agent.chronicle.turn(LoopState(phase=AgentPhase.RUNNING, waiting=2, spares=1))
     assert (agent.metrics.snapshot().waiting, agent.metrics.snapshot().spares) == (2, 1)
-
-
-@pytest.mark.parametrize(
-    ("node_id", "name"),
-    [("a-0a1b2c3d", "a"), ("gpu-7-0a1b2c3d", "gpu-7"), ("rank0@my-host-1", "rank0@my-host-1"), ("", "")],
-)
-def test_the_name_of_a_node_without_what_tells_its_lives_apart(node_id: str, name: str) -> None:
-    assert name_of(node_id) == name
