@@ -32,6 +32,7 @@ _MESSAGES: dict[type, type[Message]] = {
     Round: pb.Round,
     Terminal: pb.Terminal,
 }
+_HINTS = {kind: typing.get_type_hints(kind) for kind in _MESSAGES}
 
 
 def kind_of(key: str) -> type[Record] | None:
@@ -103,7 +104,8 @@ def _message(record: Any) -> Any:
             kinds = message.DESCRIPTOR.fields_by_name[field.name].enum_type
             setattr(message, field.name, kinds.values_by_name[value.name].number)
         elif isinstance(value, tuple):
-            getattr(message, field.name).extend(_message(item) for item in value)
+            items = (_message(item) if dataclasses.is_dataclass(item) else item for item in value)
+            getattr(message, field.name).extend(items)
         elif isinstance(value, Mapping):
             getattr(message, field.name).update(value)
         elif dataclasses.is_dataclass(value):
@@ -116,7 +118,7 @@ def _message(record: Any) -> Any:
 def _value(kind: type[Any], message: Any) -> Any:
     """The value of that type that a message holds; ValueError for an enum's UNKNOWN and unknown numbers."""
     arguments: dict[str, Any] = {}
-    for name, hint in typing.get_type_hints(kind).items():
+    for name, hint in _HINTS[kind].items():
         descriptor = message.DESCRIPTOR.fields_by_name[name]
         if isinstance(hint, types.UnionType):  # `X | None`: a field that may be absent
             if not message.HasField(name):
@@ -131,7 +133,8 @@ def _value(kind: type[Any], message: Any) -> Any:
             known = descriptor.enum_type.values_by_number.get(value)
             arguments[name] = hint(value if known is None else known.name)
         elif typing.get_origin(hint) is tuple:
-            arguments[name] = tuple(_value(Member, item) for item in value)
+            of = typing.get_args(hint)[0]
+            arguments[name] = tuple(_value(of, item) if of in _MESSAGES else item for item in value)
         elif typing.get_origin(hint) is Mapping:
             arguments[name] = dict(value)
         else:
@@ -161,4 +164,6 @@ def _problem(key: str, record: Record) -> str:
             return "a member has no node id"
         if any(m.local_world_size < 1 for m in record.world):
             return "a member has local_world_size 0"
+        if any(rank >= len(record.world) for rank in record.finished):
+            return "a member that is none is finished"
     return ""

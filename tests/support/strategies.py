@@ -78,6 +78,7 @@ def rounds(draw: st.DrawFn, rules: Rules, *, same_bounds: bool = True) -> Round:
         world=tuple(member_of(node(i)) for i in ids[:size]),
         nodes_waiting=draw(st.sampled_from((0, 0, 0, 1, 2))) if phase is Phase.FORMED else 0,
         nodes_leaving=draw(st.sampled_from((0, 0, 1))) if phase is Phase.FORMED else 0,
+        finished=(0,) if phase is Phase.FORMED and draw(st.integers(0, 5)) == 5 else (),
         failures=draw(st.integers(0, 2)),
         cause="so",
     )

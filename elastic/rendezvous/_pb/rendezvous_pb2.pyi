@@ -106,7 +106,7 @@ class Failure(_message.Message):
     def __init__(self, round: _Optional[int] = ..., rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., final: bool = ..., hostname: _Optional[str] = ..., pid: _Optional[int] = ..., signal: _Optional[int] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ..., stderr: _Optional[str] = ..., hint: _Optional[str] = ..., log: _Optional[str] = ..., error_file: _Optional[str] = ..., time: _Optional[int] = ...) -> None: ...
 
 class Round(_message.Message):
-    __slots__ = ("schema", "incarnation", "round", "phase", "world", "master_addr", "master_port", "nodes_waiting", "departed", "failures", "cause", "min_nodes", "max_nodes", "written_at", "nodes_leaving", "trigger")
+    __slots__ = ("schema", "incarnation", "round", "phase", "world", "master_addr", "master_port", "nodes_waiting", "departed", "failures", "cause", "min_nodes", "max_nodes", "written_at", "nodes_leaving", "trigger", "finished")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[Round.Phase]
@@ -151,6 +151,7 @@ class Round(_message.Message):
     WRITTEN_AT_FIELD_NUMBER: _ClassVar[int]
     NODES_LEAVING_FIELD_NUMBER: _ClassVar[int]
     TRIGGER_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
     schema: int
     incarnation: int
     round: int
@@ -167,7 +168,8 @@ class Round(_message.Message):
     written_at: str
     nodes_leaving: int
     trigger: Round.Trigger
-    def __init__(self, schema: _Optional[int] = ..., incarnation: _Optional[int] = ..., round: _Optional[int] = ..., phase: _Optional[_Union[Round.Phase, str]] = ..., world: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., nodes_waiting: _Optional[int] = ..., departed: _Optional[int] = ..., failures: _Optional[int] = ..., cause: _Optional[str] = ..., min_nodes: _Optional[int] = ..., max_nodes: _Optional[int] = ..., written_at: _Optional[str] = ..., nodes_leaving: _Optional[int] = ..., trigger: _Optional[_Union[Round.Trigger, str]] = ...) -> None: ...
+    finished: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, schema: _Optional[int] = ..., incarnation: _Optional[int] = ..., round: _Optional[int] = ..., phase: _Optional[_Union[Round.Phase, str]] = ..., world: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., nodes_waiting: _Optional[int] = ..., departed: _Optional[int] = ..., failures: _Optional[int] = ..., cause: _Optional[str] = ..., min_nodes: _Optional[int] = ..., max_nodes: _Optional[int] = ..., written_at: _Optional[str] = ..., nodes_leaving: _Optional[int] = ..., trigger: _Optional[_Union[Round.Trigger, str]] = ..., finished: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("node_id", "name", "address", "hostname", "local_world_size", "role")

@@ -19,8 +19,8 @@ The rules, in the order in which they are tried:
 
    a. All members that live are done: the job has succeeded.
    b. A member wants another round, leaves, or is gone for longer than the grace: open the next.
-   c. Tell the world how many nodes wait, arrivals of a moment at once, unless members are done; and how many
-      of its members will leave.
+   c. Tell the world how many nodes wait, arrivals of a moment at once, unless members are done; how many
+      of its members will leave; and, for a later leader, who is done and may not be there to say so.
 
 A failure is not counted at once since a worker that loses its peers fails as well: whether a
 failure is a cause or an effect is known only when every other member has been heard of.
@@ -171,6 +171,7 @@ class _Lead:
             master_port=first.master_port,
             nodes_waiting=0,
             nodes_leaving=0,
+            finished=(),
             failures=committed.failures + (1 if counted else 0),
             cause=cause,
             trigger=trigger,
@@ -235,10 +236,17 @@ class _Lead:
         if count > committed.nodes_waiting and count < room and self.now < self._settled():
             count = committed.nodes_waiting
         leaving = sum(1 for member in committed.world if self._drains(member.node_id))
-        if (count, leaving) == (committed.nodes_waiting, committed.nodes_leaving):
-            return None
-        announced = replace(committed, nodes_waiting=count, nodes_leaving=leaving)
-        return self._write_round(announced, step="announce")
+        announced = replace(
+            committed, nodes_waiting=count, nodes_leaving=leaving, finished=self._finished(committed)
+        )
+        return None if announced == committed else self._write_round(announced, step="announce")
+
+    def _finished(self, committed: Round) -> tuple[int, ...]:
+        """Ranks of members that are done and gone; the leader's own before it goes, since it may crash."""
+        memory = self.memory
+        gone = {self.node_id, *memory.left, *memory.missing_since}
+        done = memory.done & gone
+        return tuple(rank for rank, member in enumerate(committed.world) if member.node_id in done)
 
     # -- shared -----------------------------------------------------------------------------------
 

@@ -129,6 +129,7 @@ class Round:
     failures: int = 0
     cause: str = ""
     trigger: Trigger = Trigger.UNTOLD
+    finished: tuple[int, ...] = ()
 
     def rank_of(self, node_id: str) -> int | None:
         """The node rank of a member of this world; None for a node outside it."""

@@ -18,7 +18,7 @@ from elastic.rendezvous.core.memory import observe
 from elastic.rendezvous.core.records import Outcome, Round, Terminal, Trigger, Want
 from elastic.rendezvous.core.view import CLOSED, LEADER, ROUND
 
-PROFILE = settings(max_examples=1200, deadline=None, derandomize=True, database=None)
+PROFILE = settings(max_examples=2000, deadline=None, derandomize=True, database=None)
 RAN = (Want.ACTIVE, Want.DONE, Want.LEAVING)
 
 Check = Callable[[LeaderState, Action], str | None]
@@ -150,6 +150,20 @@ def members_that_drain_are_announced(state: LeaderState, action: Action) -> str 
     return None
 
 
+def who_is_done_and_may_be_gone_is_written_down(state: LeaderState, action: Action) -> str | None:
+    record, seen, memory = written(action, ROUND), state.view.round, state.memory
+    if seen is None or not seen.record.formed or state.view.closed is not None:
+        return None
+    gone = {"a", *memory.left, *memory.missing_since}
+    finished = tuple(r for r, m in enumerate(seen.record.world) if m.node_id in memory.done & gone)
+    if isinstance(record, Round):
+        assert record.finished == (finished if record.formed else ())
+        return "finished announced" if record.finished and record.finished != seen.record.finished else None
+    if isinstance(action, Rest):
+        assert seen.record.finished == finished, "a later leader would take it for lost"
+    return None
+
+
 def a_world_is_formed_of_those_who_joined(state: LeaderState, action: Action) -> str | None:
     record, seen = written(action, ROUND), state.view.round
     if not isinstance(record, Round) or seen is None or seen.record.formed or not record.formed:
@@ -206,6 +220,7 @@ CHECKS: tuple[Check, ...] = (
     no_more_wait_than_there_is_room_for,
     a_new_round_says_what_opened_it,
     members_that_drain_are_announced,
+    who_is_done_and_may_be_gone_is_written_down,
     a_world_is_formed_of_those_who_joined,
     a_job_ends_for_a_reason,
 )
@@ -215,6 +230,7 @@ REACHED = (
         "a failure counted",
         "announced",
         "leaving announced",
+        "finished announced",
         "formed full",
         "formed again",
         "formed at the last call",

@@ -80,23 +80,20 @@ nodes = st.builds(
 def rounds(draw: st.DrawFn) -> Round:
     phase = draw(st.sampled_from(Phase))
     low = draw(positive)
+    fewest = int(phase is Phase.FORMED)
+    world = tuple(draw(st.lists(members, max_size=4, min_size=fewest, unique_by=lambda m: m.node_id)))
     return Round(
         incarnation=draw(positive),
         round=draw(positive),
         phase=phase,
         min_nodes=low,
         max_nodes=draw(st.integers(low, 2**32 - 1)),
-        world=tuple(
-            draw(
-                st.lists(
-                    members, max_size=4, min_size=int(phase is Phase.FORMED), unique_by=lambda m: m.node_id
-                )
-            )
-        ),
+        world=world,
         master_addr=draw(text),
         master_port=draw(u32),
         nodes_waiting=draw(u32),
         nodes_leaving=draw(u32),
+        finished=tuple(draw(st.lists(st.integers(0, len(world) - 1), max_size=4))) if world else (),
         departed=draw(u32),
         failures=draw(u32),
         cause=draw(text),
