@@ -100,7 +100,7 @@ def place(backend: str) -> str:
     if backend in STORES:
         return "a node that keeps their store; give --rdzv-endpoint=HOST:PORT (rdzv_endpoint)"
     if backend == "file":
-        return "a file that all of them share; give --rdzv-endpoint=/PATH (rdzv_endpoint)"
+        return "a file that all nodes share; give --rdzv-endpoint=/PATH (rdzv_endpoint)"
     what = "an etcd" if backend == "etcd" else "a place"
     return f"{what} that all of them reach; give --rdzv-endpoint=HOST:PORT (rdzv_endpoint)"
 
@@ -142,7 +142,8 @@ def check(
     except ValueError as error:
         raise UsageError(f"rdzv_backend={backend}: {error}") from None
     if not endpoint and (nodes.maximum > 1 or backend == "file"):
-        raise UsageError(f"a job of up to {nodes.maximum} nodes needs {place(backend)}")
+        size = f"a job of up to {nodes.maximum} nodes" if nodes.maximum > 1 else f"--rdzv-backend={backend}"
+        raise UsageError(f"{size} needs {place(backend)}")
     if nodes.maximum > 1 and not has_run_id and backend != "static":
         raise UsageError(
             f"a job of up to {nodes.maximum} nodes needs a name by which they find each other; "

@@ -3,7 +3,6 @@
 Adapter: reads the file system and the resolver, makes the directory for logs, starts nothing.
 """
 
-import ipaddress
 import os
 import shutil
 import socket
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from elastic.launcher.arguments import Options
 from elastic.launcher.errors import UsageError
+from elastic.utils.network import is_loopback, knows_itself_by_loopback
 
 __all__ = ["check_script", "loopback_hosts", "make_log_dir", "python_program"]
 
@@ -77,9 +77,16 @@ def make_log_dir(directory: str) -> None:
         ) from error
 
 
-def loopback_hosts(hosts: Iterable[str]) -> list[str]:
-    """Those that mean this machine alone. A name that does not resolve is left to whoever connects."""
-    return [host for host in hosts if any(map(_is_loopback, _addresses(host)))]
+def loopback_hosts(hosts: Iterable[str], *, serves_names: bool = False) -> list[str]:
+    """Those that mean this machine alone. A name that does not resolve is left to whoever connects.
+
+    `serves_names`: what listens there has others reach this machine by a name that it knows itself by.
+    """
+
+    def means_this_machine(host: str, address: str) -> bool:
+        return is_loopback(address) and not (serves_names and knows_itself_by_loopback(host, address))
+
+    return [host for host in hosts if any(means_this_machine(host, each) for each in _addresses(host))]
 
 
 def _addresses(host: str) -> set[str]:
@@ -88,7 +95,3 @@ def _addresses(host: str) -> set[str]:
     except (OSError, UnicodeError):
         return set()
     return {str(address[4][0]) for address in found}
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

@@ -133,6 +133,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return self._settings.run_id
 
     @property
+    def settings(self) -> RendezvousSettings:
+        """The settings that it was made with."""
+        return self._settings
+
+    @property
     def node_id(self) -> str:
         """The id of this node, unique in the life of the run."""
         return self._node.node_id

@@ -7,14 +7,14 @@ to the rendezvous loop, and is used by its thread alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from .backends.api import BackendWiped, Learned, MembershipBackend, Reading
 from .core.changes import LeaseLost, Observer, changes, missing
 from .core.member import Stance
 from .core.protocol import Protocol
 from .core.records import Record
-from .core.view import Fact, Seen, View
+from .core.view import NODES, Fact, Seen, View
 from .unreadable import UnreadableKeys
 
 log = logging.getLogger("elastic.rendezvous")
@@ -44,15 +44,15 @@ class Knowledge:
 
     def learn_reading(self, reading: Reading, *, nodes: bool) -> None:
         """The answer to a read of what is followed, with all `nodes` or none; BackendWiped if impossible."""
-        found = self._found(reading)
         scope = self._backend.scope(nodes=nodes)
+        found = self._found(reading, scope)
         self.unreadable.note_reading(scope, reading.unreadable)
         self._learn(lambda: self._protocol.learn_all(reading.revision, scope, found))
 
     def followed(self, reading: Reading) -> None:
         """All node records, of which news follows; BackendWiped if they cannot be."""
         self.unreadable.note(reading.unreadable)
-        self._protocol.followed(reading.revision, self._found(reading))
+        self._protocol.followed(reading.revision, self._found(reading, (NODES,)))
         view = self._protocol.view
         if view.round is None:  # later leaders find nodes of whom the ones before have told
             for change in changes(View(), view, leads=True):
@@ -81,15 +81,16 @@ class Knowledge:
             self._tell(LeaseLost("its record was gone"))
             protocol.lease_lost()
 
-    def _found(self, reading: Reading) -> dict[str, Seen[Record]]:
+    def _found(self, reading: Reading, scope: Collection[str]) -> dict[str, Seen[Record]]:
         """What a reading says. Of a key that cannot be read, what was known of it before still stands."""
         known = self._protocol.view
-        if known.contradicted_by(reading.revision, reading.found):
+        kept = {key: known.entries[key] for key in reading.unreadable if key in known.entries}
+        found = {**kept, **reading.found}
+        if known.contradicted_by(reading.revision, scope, found):
             raise BackendWiped(
                 f"{self._backend.place} is older than it was: its data was lost, or restored from a backup"
             )
-        kept = {key: known.entries[key] for key in reading.unreadable if key in known.entries}
-        return {**kept, **reading.found}
+        return found
 
     def _learn(self, learn: Callable[[], None], facts: Sequence[Fact] = ()) -> None:
         """Learn, and take note where this node's own record has vanished by it."""

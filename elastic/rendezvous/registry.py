@@ -3,17 +3,20 @@
 Ours and other packages' register in the same way: as an entry point of the group
 ``elastic.rendezvous`` whose value is a function from `RendezvousParameters` to a handler. Only the
 one that is asked for is loaded, so that a broken plug-in breaks nothing else. `register` adds one
-from code.
+from code. The backends of this package keep their names, whatever else is installed.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib.metadata
+import traceback
 
 from .api import RendezvousHandler, RendezvousHandlerCreator, RendezvousParameters
+from .errors import RendezvousError
 
 GROUP = "elastic.rendezvous"
+_OURS = "elastic."  # how the entry points of this package begin
 
 
 class RendezvousHandlerRegistry:
@@ -38,9 +41,24 @@ class RendezvousHandlerRegistry:
     def create_handler(self, params: RendezvousParameters) -> RendezvousHandler:
         """A handler from the backend that `params` names.
 
-        ValueError for an unknown backend or wrong settings; RuntimeError for a broken plug-in.
+        ValueError for an unknown backend or wrong settings, a RendezvousError as the backend raises it, and
+        RuntimeError, which names the backend, for a broken plug-in.
         """
-        handler = self._creator(params.backend)(params)
+        creator = self._creator(params.backend)
+        try:
+            handler = creator(params)
+        except (ValueError, RendezvousError):
+            raise
+        except Exception as e:
+            # Another package's code can raise anything.
+            raise RuntimeError(
+                f"the rendezvous backend {params.backend!r} made no handler: {e!r} ({_place(e)})"
+            ) from e
+        if not isinstance(handler, RendezvousHandler):
+            raise RuntimeError(
+                f"the rendezvous backend {params.backend!r} made {handler!r}, which is no RendezvousHandler: "
+                "its plug-in is broken"
+            )
         if handler.get_backend() != params.backend:
             raise RuntimeError(
                 f"the rendezvous backend {params.backend!r} made a handler that calls itself "
@@ -51,19 +69,38 @@ class RendezvousHandlerRegistry:
     def _creator(self, backend: str) -> RendezvousHandlerCreator:
         if backend in self._creators:
             return self._creators[backend]
-        for entry in importlib.metadata.entry_points(group=GROUP, name=backend):
+        # A package that is installed twice has two entries of one value.
+        values = {entry.value: entry for entry in importlib.metadata.entry_points(group=GROUP, name=backend)}
+        ours = [value for value in values if value.startswith(_OURS)]
+        if len(values) > 1 and not ours:
+            raise RuntimeError(
+                f"several packages have a rendezvous backend {backend!r} ({', '.join(sorted(values))}): "
+                "uninstall all but one of them"
+            )
+        for value in ours or values:
             try:
-                loaded: RendezvousHandlerCreator = entry.load()
+                loaded: RendezvousHandlerCreator = values[value].load()
             except Exception as e:
                 # Importing another package's module can raise anything.
                 raise RuntimeError(
-                    f"the rendezvous backend {backend!r} ({entry.value}) cannot be loaded: {e!r}"
+                    f"the rendezvous backend {backend!r} ({value}) cannot be loaded: {e!r}"
                 ) from e
+            if not callable(loaded):
+                raise RuntimeError(
+                    f"the rendezvous backend {backend!r} ({value}) is {loaded!r}, and no function: its "
+                    "plug-in is broken"
+                )
             return loaded
         names = self.names()
         near = difflib.get_close_matches(backend, names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
         raise ValueError(f"unknown rendezvous backend {backend!r}: {hint}")
+
+
+def _place(error: Exception) -> str:
+    """Where an exception was raised, for who mends it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename}:{last.lineno}"
 
 
 _registry = RendezvousHandlerRegistry()

@@ -27,7 +27,8 @@ KEYS: Mapping[str, str] = {
     "regroup_timeout": "seconds that a later world waits for newcomers once all live members joined (0)",
     "rejoin_grace": "seconds in which a member whose record vanished may come back unharmed (1)",
     "settle_timeout": "seconds without a further arrival after which a running world lets newcomers in (1)",
-    "connect_timeout": "seconds in which the backend must answer at the start (10)",
+    "connect_timeout": "seconds in which the backend must answer at the start; an agent elsewhere that runs "
+    "the store has join_timeout, if this is not given (10)",
     "read_timeout": "seconds that one call to the backend may take (10)",
     "failsafe_timeout": "seconds for which the backend may be away before a node gives up (no limit)",
     "progress_interval": "seconds after which a node that waits first says for what; then ever longer (5)",

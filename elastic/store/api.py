@@ -58,8 +58,9 @@ def polled(condition: Callable[[], bool], limit: float) -> bool:
 class Store(ABC):
     """A key/value store shared by the nodes of a job. All methods may be called from any thread.
 
-    Every method may raise StoreError, with the reason. A store that owns connections, files or threads is
-    closed by its owner, by `close` or as a context manager; none of its methods may be used afterwards.
+    `keys` are a list; one text in its place is a TypeError. Every method may raise StoreError, with the
+    reason. A store that owns connections, files or threads is closed by its owner, by `close` or as a
+    context manager; none of its methods may be used afterwards.
     """
 
     def __init__(self, *, timeout: Duration = DEFAULT_TIMEOUT) -> None:

@@ -16,7 +16,7 @@ from elastic.etcd import Client, EtcdError, WatchBatch, WatchEnded
 
 from .api import Store, StoreError, not_set
 from .durations import DEFAULT_TIMEOUT, Duration
-from .semantics import Refused, added, compared, encoded, paired, swaps
+from .semantics import Refused, added, compared, encoded, paired, several, swaps
 
 _AT_ONCE = 100  # in one transaction: etcd allows 128
 
@@ -141,7 +141,7 @@ class EtcdStore(Store):
 
         Where there are more than fit into one transaction, it is the revision of the first one's answer.
         """
-        missing, revisions = {self._name(key) for key in keys}, []
+        missing, revisions = {self._name(key) for key in several(keys)}, []
         for found, revision in self._read(keys):
             missing -= found.keys()
             revisions.append(revision)

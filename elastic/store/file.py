@@ -15,7 +15,7 @@ from typing import TypeVar
 from .api import Store, StoreError, StoreTimeoutError, not_set
 from .durations import DEFAULT_TIMEOUT, Duration
 from .file_watch import FileWatch
-from .semantics import Refused, added, compared, encoded, paired, swaps
+from .semantics import Refused, added, compared, encoded, paired, several, swaps
 from .shared_log import SharedLog
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class FileStore(Store):
         return self.multi_get([key], timeout)[0]
 
     def multi_get(self, keys: Sequence[str], timeout: Duration | None = None) -> list[bytes]:
-        names = [key.encode() for key in keys]
+        names = [key.encode() for key in several(keys)]
         limit = self._limit(timeout)
         found = self._look(lambda values: _all_of(values, names), limit)
         if found is None:
@@ -79,7 +79,7 @@ class FileStore(Store):
 
     def check(self, keys: Sequence[str]) -> bool:
         with self._values() as values:
-            return all(key.encode() in values for key in keys)
+            return all(key.encode() in values for key in several(keys))
 
     def list_keys(self) -> list[str]:
         with self._values() as values:

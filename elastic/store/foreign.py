@@ -8,6 +8,7 @@ object while one of its calls waits, so nothing here waits in them: what is not 
 from __future__ import annotations
 
 import contextlib
+import operator
 import secrets
 import time
 from abc import abstractmethod
@@ -17,14 +18,14 @@ from typing import Any, TypeVar
 
 from .api import Store, StoreError, StoreTimeoutError, not_set, polled
 from .durations import DEFAULT_TIMEOUT, Duration
-from .semantics import Refused, added, encoded, paired
+from .semantics import Refused, added, encoded, paired, several
 
 T = TypeVar("T")
 
 _SECOND_TRY = 0.05  # seconds after the first
 
 _COMMON = ("get", "set", "add", "compare_set", "delete_key", "wait")
-_TORCH = (*_COMMON, "check", "append", "num_keys")
+_TORCH = (*_COMMON, "check", "append", "num_keys", "has_extended_api")
 _TENSORPLAY = (*_COMMON, "has", "compare_and_swap")
 
 
@@ -64,7 +65,7 @@ class _ForeignStore(Store):
 
         def complete() -> bool:
             nonlocal found
-            values = [self.peek(key) for key in keys]
+            values = [self.peek(key) for key in several(keys)]
             found = [value for value in values if value is not None]
             return len(found) == len(keys)
 
@@ -80,7 +81,7 @@ class _ForeignStore(Store):
 
     def check(self, keys: Sequence[str]) -> bool:
         with _translated(keys):
-            return all(self._is_there(key) for key in keys)
+            return all(self._is_there(key) for key in several(keys))
 
     def set(self, key: str, value: str | bytes) -> None:
         with _translated([key]):
@@ -97,7 +98,7 @@ class _ForeignStore(Store):
         with _translated([key]):
             if current is not None:
                 added(key, current, amount)
-            return int(self._store.add(key, amount))
+            return int(self._store.add(key, operator.index(amount)))
 
     def num_keys(self) -> int:
         with _translated(()):
@@ -121,9 +122,25 @@ class _TorchStore(_ForeignStore):
             value = bytes(self._store.compare_set(key, never, never))
         return None if value == never else value
 
+    def set(self, key: str, value: str | bytes) -> None:
+        super().set(key, value)
+        self._make_sure(key)
+
     def append(self, key: str, value: str | bytes) -> None:
         with _translated([key]):
+            if not self._store.has_extended_api():
+                # torch makes it of compare_set there, whose answer doesn't tell whose value it is.
+                raise StoreError(
+                    f"{key!r}: {type(self._store).__name__} of torch may lose what is appended: "
+                    "use its TCPStore, or a store of elastic.store"
+                )
             self._store.append(key, encoded(value))
+        self._make_sure(key)
+
+    def _make_sure(self, key: str) -> None:
+        """Nothing answers to a write of a TCPStore: others see it for sure after another answer."""
+        with _translated([key]):
+            self._store.check([key])
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
         with _translated([key]):
@@ -147,10 +164,16 @@ class _TensorplayStore(_ForeignStore):
 
     def peek(self, key: str) -> bytes | None:
         never = secrets.token_bytes(16)
+        was_there = False
         with _translated([key]):
-            _, value = _insistently(lambda: self._store.compare_and_swap(key, never, never))
-            # It says nothing of whether a value is empty or not there.
-            return bytes(value) if value or self._is_there(key) else None
+            while True:
+                _, value = _insistently(lambda: self._store.compare_and_swap(key, never, never))
+                # It says nothing of whether a value is empty or not there; one may have come just now.
+                if value or was_there:
+                    return bytes(value)
+                was_there = self._is_there(key)
+                if not was_there:
+                    return None
 
     def set(self, key: str, value: str | bytes) -> None:
         data = encoded(value)
@@ -170,9 +193,12 @@ class _TensorplayStore(_ForeignStore):
         old, new = encoded(expected), encoded(desired)
         with _translated([key]):
             done, value = self._store.compare_and_swap(key, old, new)
-            if done:
-                return new
-            return bytes(value) if value or self._is_there(key) else old
+        if done:
+            return new
+        if value:
+            return bytes(value)
+        found = self.peek(key)
+        return old if found is None else found
 
     def delete_key(self, key: str) -> bool:
         with _translated([key]):

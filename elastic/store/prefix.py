@@ -8,6 +8,7 @@ from typing import Any
 from .api import Store
 from .durations import Duration
 from .foreign import as_store
+from .semantics import several
 
 
 class PrefixStore(Store):
@@ -78,4 +79,4 @@ class PrefixStore(Store):
         return self._start + key
 
     def _names(self, keys: Sequence[str]) -> list[str]:
-        return [self._name(key) for key in keys]
+        return [self._name(key) for key in several(keys)]

@@ -24,15 +24,22 @@ class Damaged(Exception):
     """The file is not what was written; the text says where."""
 
 
+class NotOurs(Damaged):
+    """The file is no store's, or its very beginning is damaged."""
+
+
 def header(instance: bytes) -> bytes:
     """How a file begins."""
     return _MAGIC + instance
 
 
 def instance_of(start: bytes) -> bytes | None:
-    """The instance in a file's first HEADER bytes; None where they are not all there yet."""
+    """The instance in a file's first HEADER bytes; None where they are not all there yet.
+
+    NotOurs where they are those of something else.
+    """
     if not _MAGIC.startswith(start[: len(_MAGIC)]):
-        raise Damaged("it does not begin as a store's file")
+        raise NotOurs("it does not begin as a store's file")
     return start[len(_MAGIC) : HEADER] if len(start) >= HEADER else None
 
 

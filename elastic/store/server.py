@@ -37,9 +37,9 @@ _NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 class TCPStoreServer:
     """Serves from construction until `close`, which its owner calls.
 
-    Listens on the one address that `host` is, and no other interface; port 0 is any free one, and `port`
-    tells which. With a `secret` (or a `secret_file`, which holds one), clients must know it. StoreError where
-    the address cannot be listened on.
+    Listens on the one address that `host` is, and where given on that of `also_on`, and no other interface;
+    port 0 is any free one, and `port` tells which. With a `secret` (or a `secret_file`, which holds one),
+    clients must know it. StoreError where an address cannot be listened on.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class TCPStoreServer:
         host: str,
         port: int = 0,
         *,
+        also_on: str | None = None,
         secret: str | bytes | None = None,
         secret_file: str | Path | None = None,
         limits: Limits | None = None,
@@ -54,10 +55,10 @@ class TCPStoreServer:
         self._secret = handshake.secret_of(secret, secret_file)
         self._limits = limits or Limits()
         try:
-            self._listener = sockets.listen(host, port)
+            self._listeners = sockets.listen_on_all([host] if also_on is None else [host, also_on], port)
         except OSError as e:
             raise StoreError(str(e)) from e
-        self._address = self._listener.getsockname()
+        self._address = self._listeners[0].getsockname()
         self._instance = handshake.new_id()
         self._board = Board(self._limits)
         self._peers: dict[int, Peer] = {}
@@ -73,7 +74,7 @@ class TCPStoreServer:
         self._woken.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._woken, selectors.EVENT_READ)
-        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._listen_again()
         self._thread = threading.Thread(target=self._run, name="tcp-store-server", daemon=True)
         self._thread.start()
 
@@ -102,6 +103,12 @@ class TCPStoreServer:
         with self._changed:
             self._changed.wait_for(lambda: len(self._seen) >= count or not self._thread.is_alive(), timeout)
             return len(self._seen)
+
+    def wait_for_goodbyes(self, timeout: float) -> int:
+        """Wait until all clients have disconnected, at most `timeout` seconds; how many have not."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.connections or not self._thread.is_alive(), timeout)
+            return self.connections
 
     def close(self, *, linger: float = 0.0) -> None:
         """Stop. Serves on until all clients have disconnected, but for at most `linger` seconds.
@@ -142,7 +149,8 @@ class TCPStoreServer:
             for peer in tuple(self._peers.values()):
                 self._drop(peer, "the server ends")
             self._selector.close()
-            self._listener.close()
+            for listener in self._listeners:
+                listener.close()
             self._woken.close()
             with self._changed:
                 self._changed.notify_all()
@@ -162,8 +170,8 @@ class TCPStoreServer:
     def _on_event(self, end: object, peer: Peer | None, mask: int) -> None:
         if end is self._woken:
             self._woken.recv(64)
-        elif end is self._listener:
-            self._accept()
+        elif isinstance(end, socket.socket) and end in self._listeners:
+            self._accept(end)
         elif peer is not None and peer.id in self._peers:
             self._guarded(peer, partial(self._on_peer, peer, mask))
 
@@ -218,15 +226,16 @@ class TCPStoreServer:
         peer.send(frame)
         self._advance(peer)
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         try:
-            connected, _ = self._listener.accept()
+            connected, _ = listener.accept()
         except OSError as e:
             if e.errno in _NO_ROOM:
                 # It would be offered again at once: wait until there is room.
                 self._complain(e)
                 self._cut_oldest_stranger("there is no room for more connections")
-                self._selector.unregister(self._listener)
+                for deaf in self._listeners if not self._accept_from else ():
+                    self._selector.unregister(deaf)
                 self._accept_from = time.monotonic() + _TICK
             return
         self._next_id += 1
@@ -251,7 +260,11 @@ class TCPStoreServer:
     def _accept_again(self, now: float) -> None:
         if self._accept_from and now >= self._accept_from:
             self._accept_from = 0.0
-            self._selector.register(self._listener, selectors.EVENT_READ)
+            self._listen_again()
+
+    def _listen_again(self) -> None:
+        for listener in self._listeners:
+            self._selector.register(listener, selectors.EVENT_READ)
 
     def _greet(self, peer: Peer, body: bytes) -> None:
         claim = handshake.read_claim(body, self._secret, peer.hello)
@@ -282,4 +295,6 @@ class TCPStoreServer:
         self._board.forget(peer.id)
         self._selector.unregister(peer.socket)
         peer.socket.close()
+        with self._changed:
+            self._changed.notify_all()
         log.debug("a connection to the store on port %d is closed: %s", self.port, reason)

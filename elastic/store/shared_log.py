@@ -61,6 +61,10 @@ class SharedLog:
                 yield self._values
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
+        except records.NotOurs as e:
+            raise StoreError(
+                f"the file {self.path} does not begin as a store's file, and is left alone: give another path"
+            ) from e
         except records.Damaged as e:
             raise StoreError(
                 f"the store's file {self.path} is damaged, {e}: delete it and start the job anew"

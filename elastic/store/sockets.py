@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
 from elastic.utils.endpoints import host_and_port
 
 _IDLE, _INTERVAL, _PROBES = 15, 5, 3  # a peer that is gone is noticed after 30 s
+_TRIES = 8  # for a port that is free on every host
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -34,6 +36,23 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
         return listener
     raise OSError(f"cannot listen on {host_and_port(host, port)}: {errors[0]}") from errors[0]
+
+
+def listen_on_all(hosts: Sequence[str], port: int) -> list[socket.socket]:
+    """As `listen`, on the same port of each host."""
+    for tries_left in reversed(range(_TRIES)):
+        listeners: list[socket.socket] = []
+        try:
+            for host in hosts:
+                listeners.append(listen(host, listeners[0].getsockname()[1] if listeners else port))
+        except OSError:
+            for listener in listeners:
+                listener.close()
+            if port or not listeners or not tries_left:
+                raise
+        else:
+            return listeners
+    raise AssertionError("the last try returns or raises")
 
 
 def connect(host: str, port: int, *, timeout: float) -> socket.socket:

@@ -7,6 +7,7 @@ are gone. A store that must outlive its nodes is one on etcd.
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from .durations import DEFAULT_TIMEOUT, Duration, seconds
 from .limits import Limits
 from .messages import WRITES, Answer, Op, Outcome, Request
 from .pool import Pool
-from .semantics import encoded, paired
+from .semantics import encoded, paired, several
 from .server import TCPStoreServer
 
 _FIRST_PAUSE = 0.01
@@ -139,7 +140,7 @@ class TCPStore(Store):
         return answer.outcome is Outcome.DONE
 
     def check(self, keys: Sequence[str]) -> bool:
-        return self._ask(Op.CHECK, *(key.encode() for key in keys)).fields[0] != b""
+        return self._ask(Op.CHECK, *(key.encode() for key in several(keys))).fields[0] != b""
 
     def list_keys(self) -> list[str]:
         return [key.decode() for key in self._ask(Op.LIST).fields]
@@ -161,7 +162,7 @@ class TCPStore(Store):
         self._ask(Op.APPEND, key.encode(), encoded(value))
 
     def add(self, key: str, amount: int) -> int:
-        return int(self._ask(Op.ADD, key.encode(), str(int(amount)).encode()).fields[0])
+        return int(self._ask(Op.ADD, key.encode(), str(operator.index(amount)).encode()).fields[0])
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
         return self._ask(Op.COMPARE_SET, key.encode(), encoded(expected), encoded(desired)).fields[0]
@@ -179,7 +180,7 @@ class TCPStore(Store):
     # -- asking -----------------------------------------------------------------------------------------
 
     def _ask_for(self, keys: Sequence[str], op: Op, timeout: Duration | None) -> list[bytes]:
-        if not keys:
+        if not several(keys):
             return []
         limit = self._limit(timeout)
         answer = self._ask(op, *(key.encode() for key in keys), wait=limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 
 
@@ -22,6 +23,19 @@ def address_towards(host: str, port: int) -> str:
                 continue
             return str(probe.getsockname()[0])
     raise errors[0] if errors else OSError(f"{host} has no address")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address, with a zone or without, is one of the loopback interface's."""
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def knows_itself_by_loopback(host: str, address: str) -> bool:
+    """Whether `host`, which is `address` here, is a name of this machine that others reach elsewhere.
+
+    Many machines know their own name as an address of the loopback, such as 127.0.1.1.
+    """
+    return host not in ("localhost", address) and is_loopback(address)
 
 
 class ReservedPort:

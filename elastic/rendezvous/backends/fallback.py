@@ -41,7 +41,8 @@ def fallback_of(params: RendezvousParameters) -> RendezvousParameters | None:
             f"fallback={backend} is refused with --nnodes={params.min_nodes}:{params.max_nodes}, as nodes "
             "that find etcd and nodes that do not could make two worlds: give a MIN of more than half of MAX"
         )
-    foreign = {key for key, backends in BELONGS.items() if backend not in backends}
+    # connect_timeout is how long etcd may be silent. The agent that runs the store may find that out later.
+    foreign = {key for key, backends in BELONGS.items() if backend not in backends} | {"connect_timeout"}
     other = RendezvousParameters(
         backend,
         endpoint,

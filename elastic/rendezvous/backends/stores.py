@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -76,6 +77,9 @@ def _open(params: RendezvousParameters, settings: RendezvousSettings, env: Mappi
     access = Access(
         connect=settings.connect_timeout.total_seconds(),
         call=settings.call_seconds,
+        # Who waits for the agent that runs the store waits for a world, unless told when to give up.
+        patience=None if "connect_timeout" in params.config else settings.timeout.join.total_seconds(),
+        progress=settings.progress_interval.total_seconds(),
         secret="" if secret_file else env.get(SECRET_VARIABLE, ""),
         secret_file=Path(secret_file) if secret_file else None,
     )
@@ -86,7 +90,7 @@ def _open(params: RendezvousParameters, settings: RendezvousSettings, env: Mappi
     except OSError:
         opened.release(0)
         raise
-    return OpenStore(opened.store, opened.place, opened.release, address)
+    return replace(opened, address=address)
 
 
 def stores_in_file(params: RendezvousParameters) -> bool:

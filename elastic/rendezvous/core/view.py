@@ -94,18 +94,24 @@ class View:
 
         What the read did not find did not exist then.
         """
-        keys = {key for key in scope if not key.endswith("/")}
-        prefixes = tuple(key for key in scope if key.endswith("/"))
-        keys.update(key for key in self.entries if key.startswith(prefixes))
-        gone = [Fact(key, revision, None) for key in sorted(keys - found.keys())]
+        gone = [Fact(key, revision, None) for key in sorted(self._covered(scope) - found.keys())]
         there = [Fact(key, seen.mod_revision, seen) for key, seen in found.items()]
         return self.learn([*gone, *there])
 
-    def contradicted_by(self, revision: int, found: Mapping[str, Seen[Record]]) -> bool:
-        """Whether a read at `revision` that found this cannot be of the history that is known here.
+    def _covered(self, scope: Collection[str]) -> set[str]:
+        """The keys of `scope`: those that it names, and those known under its prefixes."""
+        prefixes = tuple(key for key in scope if key.endswith("/"))
+        named = {key for key in scope if not key.endswith("/")}
+        return named | {key for key in self.entries if key.startswith(prefixes)}
 
-        It is behind it, or it found a key as of a revision at which something else was known of that key.
-        The second tells of lost data also where the new history has grown past the revisions known here.
+    def contradicted_by(
+        self, revision: int, scope: Collection[str], found: Mapping[str, Seen[Record]]
+    ) -> bool:
+        """Whether a read of `scope` at `revision` that found this cannot be of the history known here.
+
+        It is behind it, or it found a key as of a revision at which something else was known of that key, or
+        none where it is known to have been written at that very revision. The last two tell of lost data also
+        where the new history has grown to the revisions known here, or past them.
         """
         if revision < max(self.revisions.values(), default=0):
             return True
@@ -115,7 +121,8 @@ class View:
                 return True
             if seen.mod_revision == known and (before is None or before.record != seen.record):
                 return True
-        return False
+        absent = self._covered(scope) - found.keys()
+        return any(key in self.entries and self.revisions.get(key) == revision for key in absent)
 
     def without_nodes(self, keep: str) -> View:
         """This view less all nodes but one: what a node that no longer leads goes on with."""

@@ -8,7 +8,6 @@ Adapter over :mod:`elastic.rendezvous.backends.hosting`; it knows nothing of rou
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import os
@@ -26,10 +25,10 @@ from elastic.rendezvous.errors import (
     RendezvousGracefulExitError,
     RendezvousStateError,
 )
-from elastic.store import Store, StoreError, TCPStore
+from elastic.store import Store, StoreError, TCPStore, TCPStoreServer
 from elastic.store.handshake import Unproven
 from elastic.utils.endpoints import Endpoint
-from elastic.utils.network import address_towards
+from elastic.utils.network import address_towards, knows_itself_by_loopback
 
 log = logging.getLogger("elastic.rendezvous")
 
@@ -101,21 +100,23 @@ class Meeting:
         if self._rank != 0 or not self._moves:
             yield
             return
+        access, port = self._access, self._place.port
+        also_on = None if store.address == store.listens_on else store.address
+        secret, secret_file = access.secret or None, access.secret_file
         try:
-            door = TCPStore(
-                store.address,
-                self._place.port,
-                is_master=True,
-                timeout=self._access.connect,
-                secret=self._access.secret or None,
-                secret_file=self._access.secret_file,
-                linger=_DOOR_SECONDS,
+            door = TCPStoreServer(
+                store.listens_on, port, also_on=also_on, secret=secret, secret_file=secret_file
             )
         except StoreError as e:
             raise self._taken(e) from e
-        with door:
-            self._announce(door, replace(self._job, port=_port_of(store.store)))
+        try:
+            with TCPStore(
+                store.listens_on, port, timeout=access.connect, secret=secret, secret_file=secret_file
+            ) as inside:
+                self._announce(inside, replace(self._job, port=_port_of(store.store)))
             yield
+        finally:
+            door.close(linger=_DOOR_SECONDS)
 
     def missing(self, store: Store) -> list[int]:
         """The ranks of the nodes that have never come."""
@@ -224,11 +225,9 @@ class Meeting:
 def listening_host(host: str, address: str, local_addr: str | None) -> str:
     """Where node rank 0 listens, whose name stands for that address on its own machine.
 
-    Many machines know their own name as an address of the loopback, where nobody else gets to: then it is
-    `local_addr`, if that is given.
+    Where that is the loopback's, and nobody else gets there, it is `local_addr`, if that is given.
     """
-    alone = ipaddress.ip_address(address.partition("%")[0]).is_loopback and host not in ("localhost", address)
-    return local_addr if local_addr and alone else host
+    return local_addr if local_addr and knows_itself_by_loopback(host, address) else host
 
 
 def _decoded(text: bytes, where: str) -> Job:

@@ -27,6 +27,7 @@ from elastic.rendezvous import (
     Standing,
     StaticTCPRendezvous,
 )
+from elastic.rendezvous.backends.hosting import is_own, usual_address
 from elastic.rendezvous.static.master_port import MasterPort
 from elastic.store import TCPStore
 
@@ -83,6 +84,22 @@ def test_workers_get_the_very_endpoint_that_nodes_met_at(node: Make, host: str) 
     assert participants == ("rank0", "rank1", "rank2")
     infos[0].store.set("greeting", b"hello")
     assert [info.store.get("greeting") for info in infos] == [b"hello"] * 3
+
+
+@pytest.mark.parametrize("workers_port", [None, 0])
+def test_a_name_that_is_the_loopback_on_its_own_machine_is_reached_by_others(
+    node: Make, workers_port: int | None
+) -> None:
+    others_way = usual_address()
+    if not is_own(others_way) or others_way.startswith("127."):
+        pytest.skip("this machine has no address but the loopback's")
+    port = free_port()
+    own_name = "127.1"  # is 127.0.0.1, and written otherwise, as a name is
+    hosts = [own_name, own_name, others_way]  # as the name of node rank 0 is known to each
+    infos = join(*(node(host, port, rank, 3, workers_port=workers_port) for rank, host in enumerate(hosts)))
+    assert [info.rank for info in infos] == [0, 1, 2]
+    assert [info.bootstrap_store_info.master_addr for info in infos] == hosts
+    assert len({info.bootstrap_store_info.master_port for info in infos}) == 1
 
 
 def test_the_workers_port_is_kept_free_for_a_server_until_workers_run(node: Make) -> None:

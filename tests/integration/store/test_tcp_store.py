@@ -309,6 +309,21 @@ def test_the_server_listens_where_it_is_told_and_nowhere_else() -> None:
             socket.create_connection(("127.0.0.1", store.port))
 
 
+def test_a_server_may_listen_on_two_addresses_and_on_no_third() -> None:
+    with TCPStoreServer("127.0.0.1", also_on="127.0.0.2") as server:
+        for host in ("127.0.0.1", "127.0.0.2"):
+            with TCPStore(host, server.port, timeout=20) as store:
+                store.append("from", host[-1])
+        with TCPStore("127.0.0.1", server.port, timeout=20) as store:
+            assert store.get("from") == b"12"
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.3", server.port))
+        with pytest.raises(StoreError, match=r"cannot listen on 127\.0\.0\.2"):
+            TCPStoreServer("127.0.0.3", server.port, also_on="127.0.0.2")
+        port = server.port
+    TCPStoreServer("127.0.0.3", port, also_on="127.0.0.2").close()
+
+
 def test_ipv6_addresses_are_taken_and_written_in_brackets() -> None:
     with TCPStore("::1", 0, is_master=True, linger=0) as master, TCPStore("::1", master.port) as other:
         master.set("a", "1")

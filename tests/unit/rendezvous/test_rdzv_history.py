@@ -13,6 +13,7 @@ def leader(node_id: str, revision: int) -> Seen[Record]:
 
 
 KNOWN = View().learn([Fact("leader", 5, leader("a", 5)), Fact("closed", 7, None)])
+SCOPE = ("leader", "closed", "round")
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ KNOWN = View().learn([Fact("leader", 5, leader("a", 5)), Fact("closed", 7, None)
 )
 def test_what_can_follow(revision: int, found: dict[str, Seen[Record]]) -> None:
     """A key is as it was, was written or deleted later, or was never looked at before."""
-    assert not KNOWN.contradicted_by(revision, found)
+    assert not KNOWN.contradicted_by(revision, SCOPE, found)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +45,25 @@ def test_what_can_follow(revision: int, found: dict[str, Seen[Record]]) -> None:
 )
 def test_what_cannot(revision: int, found: dict[str, Seen[Record]]) -> None:
     """It is older than what was known, or a revision that was known says something else."""
-    assert KNOWN.contradicted_by(revision, found)
+    assert KNOWN.contradicted_by(revision, SCOPE, found)
+
+
+@pytest.mark.parametrize(
+    ("revision", "scope", "contradicted"),
+    [(5, ("leader",), True), (6, ("leader",), False), (5, ("round", "nodes/"), False)],
+)
+def test_what_was_written_at_a_revision_is_there_at_it(
+    revision: int, scope: tuple[str, ...], contradicted: bool
+) -> None:
+    """New data may have grown to the very revision that was known, and lack what was written at it."""
+    known = View().learn([Fact("leader", 5, leader("a", 5)), Fact("closed", 4, None)])
+    assert known.contradicted_by(revision, scope, {}) is contradicted
+
+
+def test_under_a_prefix_too() -> None:
+    known = View().learn([Fact("nodes/a", 5, leader("a", 5))])
+    assert known.contradicted_by(5, ("nodes/",), {})
 
 
 def test_who_knows_nothing_is_contradicted_by_nothing() -> None:
-    assert not View().contradicted_by(1, {"leader": leader("a", 1)})
+    assert not View().contradicted_by(1, SCOPE, {"leader": leader("a", 1)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elastic.rendezvous.backends.document.pulse import Pulses, delay_of
+from elastic.rendezvous.backends.document.pulse import Pulses, delay_of, patience_of
 
 
 def watched(*looks: tuple[float, dict[str, int]]) -> Pulses:
@@ -48,6 +48,13 @@ def test_a_delay_comes_on_top() -> None:
     pulses = watched((0, {"a": 1}))
     assert pulses.stale(9.5, own="", delay=1) == {}
     assert pulses.due(own="", delay=1) == 10.0
+
+
+@pytest.mark.parametrize(("ttl", "interval"), [(10, 10 / 3), (10, 5), (10, 0.5), (2, 1), (300, 100)])
+def test_an_outage_that_nobody_takes_for_one_costs_no_lease(ttl: float, interval: float) -> None:
+    patience = patience_of(ttl=ttl, interval=interval)
+    assert interval + patience.gap + patience.pause <= 0.95 * ttl
+    assert 2 * patience.idle <= patience.gap, "who is not held up is not taken for it"
 
 
 @pytest.mark.parametrize(

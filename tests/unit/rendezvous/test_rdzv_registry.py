@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from elastic.rendezvous import (
+    RendezvousError,
     RendezvousHandler,
     RendezvousHandlerRegistry,
     RendezvousInfo,
@@ -149,6 +150,7 @@ def test_an_installed_backend_is_found_and_made(install: Callable[..., None]) ->
         ("", "missing_rdzv:create", "missing_rdzv"),
         ("1 / 0", "broken_rdzv:create", "division by zero"),
         ("def create(:", "broken_rdzv:create", "invalid syntax"),
+        ("create = 5", "broken_rdzv:create", "is 5, and no function"),
     ],
 )
 def test_a_broken_backend_names_itself_and_breaks_nothing_else(
@@ -160,8 +162,44 @@ def test_a_broken_backend_names_itself_and_breaks_nothing_else(
         create_handler(parameters("broken"))
     assert "'broken'" in str(caught.value)
     assert value in str(caught.value)
-    assert caught.value.__cause__ is not None
+    assert (caught.value.__cause__ is None) == ("is 5" in str(caught.value))
     assert create_handler(parameters("whole")).get_backend() == "whole"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return {}['boo']", r"KeyError\('boo'\) \(.*failing_rdzv.py:2\)"),
+        ("return None", "made None, which is no"),
+    ],
+)
+def test_a_backend_that_makes_no_handler_names_itself(
+    install: Callable[..., None], body: str, words: str
+) -> None:
+    install("failing_rdzv", f"def create(params):\n    {body}\n", failing="failing_rdzv:create")
+    with pytest.raises(RuntimeError, match=f"'failing'.*{words}"):
+        create_handler(parameters("failing"))
+
+
+@pytest.mark.parametrize("error", ["ValueError", "RendezvousConnectionError"])
+def test_what_a_backend_refuses_is_its_own_word(install: Callable[..., None], error: str) -> None:
+    source = f"from elastic.rendezvous import *\ndef create(params):\n    raise {error}('no such host')\n"
+    install("refusing_rdzv", source, refusing="refusing_rdzv:create")
+    with pytest.raises((ValueError, RendezvousError), match=r"^no such host$"):
+        create_handler(parameters("refusing"))
+
+
+def test_another_package_takes_no_name_of_ours(install: Callable[..., None]) -> None:
+    install("taking_rdzv", "raise SystemExit('loaded')", tcp="taking_rdzv:create")
+    handler = create_handler(RendezvousParameters("tcp", "127.0.0.1:0", "job", 1, 1))
+    assert handler.shutdown()
+
+
+def test_one_name_of_two_packages_is_told(install: Callable[..., None]) -> None:
+    install("first_rdzv", HANDLER.format(name="both"), both="first_rdzv:create")
+    install("second_rdzv", HANDLER.format(name="both"), both="second_rdzv:create")
+    with pytest.raises(RuntimeError, match=r"\(first_rdzv:create, second_rdzv:create\): uninstall"):
+        create_handler(parameters("both"))
 
 
 def test_only_the_backend_that_is_asked_for_is_loaded(install: Callable[..., None]) -> None:

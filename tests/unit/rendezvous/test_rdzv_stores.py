@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from elastic.rendezvous import (
     create_handler,
     get_registry,
 )
-from elastic.rendezvous.backends.hosting import Access, addresses_of, is_own, open_tcp
+from elastic.rendezvous.backends.fallback import fallback_of
+from elastic.rendezvous.backends.hosting import Access, addresses_of, is_own, open_tcp, usual_address
 from elastic.rendezvous.backends.stores import connect, endpoint_of, stores_in_file
 from elastic.rendezvous.settings import BELONGS, KEYS
-from elastic.store import StoreError, TCPStoreServer
+from elastic.store import StoreError, TCPStore, TCPStoreServer
 from elastic.utils.endpoints import Endpoint
 
 NAMES = ("tcp", "p10d", "c10d")
@@ -185,6 +187,50 @@ def test_who_has_the_address_runs_the_store_and_the_next_one_is_a_client(endpoin
     first.release(5)
 
 
+@pytest.mark.parametrize(("host", "master"), [("[::1]", "::1"), ("localhost", "127.0.0.1")])
+def test_nodes_meet_at_an_address_of_any_kind(
+    made: Callable[..., RendezvousHandler], host: str, master: str
+) -> None:
+    place = f"{host}:{free_port()}"
+    nodes = [made("c10d", place, low=2, high=2, last_call_timeout=0, join_timeout=40) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        infos = list(pool.map(lambda node: node.next_rendezvous(), nodes))
+    assert sorted(info.rank for info in infos) == [0, 1]
+    assert {info.bootstrap_store_info.master_addr for info in infos} == {master}
+
+
+def test_a_machine_that_knows_its_name_as_the_loopback_is_reached_by_others() -> None:
+    others_way = usual_address()
+    if not is_own(others_way) or others_way.startswith("127."):
+        pytest.skip("this machine has no address but the loopback's")
+    name = Endpoint("etcd", "127.1", free_port())  # is 127.0.0.1, and written otherwise, as a name is
+    first, second = (open_tcp(name, ACCESS, is_host=None) for _ in range(2))
+    assert first.address == second.address == others_way
+    for address in ("127.0.0.1", others_way):
+        with TCPStore(address, name.port, timeout=20) as visitor:
+            visitor.append("visitors", "x")
+    assert second.store.get("visitors") == b"xx"
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.2", name.port)):
+        pass  # and nowhere else
+    second.release(0)
+    first.release(5)
+
+
+@pytest.mark.parametrize(
+    ("name", "local_addr"), [("localhost", None), ("127.0.0.1", None), ("127.1", "127.0.0.2")]
+)
+def test_what_means_the_loopback_stays_there(name: str, local_addr: str | None) -> None:
+    store = open_tcp(Endpoint("etcd", name, free_port()), ACCESS, is_host=True, local_addr=local_addr)
+    store.release(0)
+    assert store.address == "127.0.0.1"
+
+
+def test_a_name_that_nobody_knows_is_told() -> None:
+    nowhere = Endpoint("etcd", "no.such.host.invalid", 29400)
+    text = refusal(lambda: open_tcp(nowhere, Access(connect=0.3, call=1), is_host=None), StoreError)
+    assert "the host 'no.such.host.invalid' is not known here" in text
+
+
 def test_whether_an_address_is_of_this_machine_is_found_out_by_binding_it() -> None:
     assert is_own("127.0.0.1")
     assert is_own("127.0.0.2")
@@ -204,6 +250,51 @@ def test_who_is_no_host_runs_no_store(endpoint: str) -> None:
         f"the store at {endpoint}, which runs in the agent on that host, does not answer within 0.2 s" in text
     )
     assert "is_host=0" in text
+
+
+def test_who_waits_for_the_host_waits_as_long_as_for_a_world(endpoint: str) -> None:
+    """The one who runs the store may be started last."""
+    text = refusal(
+        lambda: create_handler(parameters("p10d", endpoint, is_host="no", join_timeout=0.3)),
+        RendezvousConnectionError,
+    )
+    assert "does not answer within 0.3 s" in text
+
+
+def test_a_host_that_starts_late_is_waited_for_and_that_is_said(
+    endpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, _, port = endpoint.rpartition(":")
+    place = Endpoint("etcd", host, int(port))
+    patient = Access(connect=0.1, call=5, patience=60, progress=0.2)
+    with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING, logger="elastic.rendezvous"):
+        early = pool.submit(open_tcp, place, patient, is_host=False)
+        assert wait([early], timeout=1).not_done
+        late = open_tcp(place, ACCESS, is_host=None)
+        client = early.result(timeout=60)
+    client.store.set("key", "value")
+    assert late.store.get("key") == b"value"
+    assert f"the store at {endpoint}" in caplog.text
+    assert "Connection refused): waiting for it" in caplog.text
+    client.release(0)
+    late.release(5)
+
+
+def test_the_host_says_that_it_stays_only_where_others_are_there(
+    endpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, _, port = endpoint.rpartition(":")
+    place = Endpoint("etcd", host, int(port))
+    with caplog.at_level(logging.INFO, logger="elastic.rendezvous"):
+        for _ in range(20):
+            alone = open_tcp(place, ACCESS, is_host=True)
+            alone.store.set("key", "value")
+            alone.release(5)
+        assert "stays" not in caplog.text
+        first, second = (open_tcp(place, ACCESS, is_host=None) for _ in range(2))
+        first.release(0.1)
+        assert "stays for 0.1 s at most" in caplog.text
+    second.release(0)
 
 
 def test_a_host_that_cannot_be_one_says_so(endpoint: str) -> None:
@@ -236,6 +327,9 @@ def test_a_port_that_something_else_has_is_no_store(endpoint: str) -> None:
         text = refusal(
             lambda: create_handler(parameters("p10d", taken, connect_timeout=0.5)), RendezvousConnectionError
         )
+        place = Endpoint("etcd", "127.0.0.1", other.getsockname()[1])
+        hasty = Access(connect=0.3, call=5, patience=300)
+        assert "within 0.3 s" in refusal(lambda: open_tcp(place, hasty, is_host=None), StoreError)
     assert f"the store at {taken}" in text
     assert "this agent cannot run it either" in text
 
@@ -313,6 +407,12 @@ def test_a_fallback_that_makes_no_sense_is_refused_even_where_etcd_answers(
     etcd: EtcdServer, endpoint: str, conf: dict[str, Any], word: str
 ) -> None:
     assert word in refusal(lambda: create_handler(falling(endpoint, 2, 3, etcd=etcd.endpoint, **conf)))
+
+
+def test_the_time_that_etcd_has_is_not_the_one_of_an_agent_that_finds_out_later(endpoint: str) -> None:
+    other = fallback_of(falling(endpoint, 2, 3, ttl=6))
+    assert other is not None
+    assert other.config == {"ttl": 6}
 
 
 def test_without_a_fallback_there_is_none(endpoint: str) -> None:

@@ -7,8 +7,6 @@ from node to node. Used by several threads.
 
 from __future__ import annotations
 
-import threading
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +15,10 @@ from typing import Generic, TypeVar
 
 from elastic.rendezvous.backends.api import BackendRefused, BackendUnavailable
 from elastic.rendezvous.errors import RendezvousConnectionError
-from elastic.utils import backoff
 
 from .codec import decode, encode
 from .document import Document
+from .pace import Pace
 from .state import RendezvousBackend, Token
 
 _FIRST_PAUSE = 0.005
@@ -52,10 +50,9 @@ class Changed(Generic[R]):
 class Ledger:
     """Raises the backend's errors, and RendezvousStateError for a state that is no document."""
 
-    def __init__(self, backend: RendezvousBackend, *, closing: threading.Event) -> None:
-        """`closing`, once set, ends every pause."""
+    def __init__(self, backend: RendezvousBackend, *, pace: Pace) -> None:
         self._backend = backend
-        self._closing = closing
+        self._pace = pace
         self._last: tuple[bytes, Document] | None = None
 
     @property
@@ -82,8 +79,8 @@ class Ledger:
         A document that is returned as it was is not written. Contended where others have come first for so
         many `seconds`. The `maybe` of a BackendUnavailable says that the change may have been done.
         """
-        deadline = time.monotonic() + seconds
-        defeats = 0
+        deadline = self._pace.now() + seconds
+        longest = _FIRST_PAUSE
         held = self.read()
         while True:
             after = change(held.document)
@@ -95,15 +92,16 @@ class Ledger:
             if written is None:
                 held = self.read()
             elif written[2]:
+                self._last = (written[0], after)
                 return Changed(Held(after, written[1]))
             else:
                 held = self._held(written[0], written[1])
-            if time.monotonic() >= deadline:
+            if self._pace.now() >= deadline:
                 raise Contended(
                     f"other nodes have changed the state at {self.key!r} without a pause for {seconds:g} s"
                 )
-            self._closing.wait(backoff.pause(defeats, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE))
-            defeats += 1
+            self._pace.pause(self._pace.spread(0.0, longest))
+            longest = min(_LONGEST_PAUSE, 2 * longest)
 
     def wait(self, token: Token | None, seconds: float) -> bool:
         """Wait for another document than that of the token."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -37,7 +36,8 @@ from elastic.store import PrefixStore, Store, StoreError
 
 from .document import Document, Refusal
 from .ledger import Ledger
-from .news import DocumentNews, Lease, seen_in
+from .news import DocumentNews, Lease, NewsThread, seen_in
+from .pace import Pace
 from .state import RendezvousBackend
 
 _UPKEEP_SECONDS = 3600.0
@@ -50,7 +50,8 @@ class DocumentMembership(MembershipBackend):
     """One node's access to the records of one run behind `backend`.
 
     `store` is where its agents exchange values, under a prefix of the run's own. `place` is what messages
-    call all this, and `release`, called at the end with whether the job has ended, frees it.
+    call all this, and `release`, called at the end with whether the job has ended, frees it. `pace` is its
+    time, and `thread` makes the turns of its news; a simulator has its own of both.
     """
 
     def __init__(
@@ -64,6 +65,8 @@ class DocumentMembership(MembershipBackend):
         place: str = "",
         release: Callable[[bool], None] | None = None,
         faults: FaultPoints | None = None,
+        pace: Pace | None = None,
+        thread: Callable[[DocumentNews], NewsThread] = NewsThread,
     ) -> None:
         self._name = name or backend.name
         self._place = place or f"the rendezvous state at {backend.key!r}"
@@ -74,13 +77,14 @@ class DocumentMembership(MembershipBackend):
         self._settings = settings
         self._release = release
         self._faults = FaultPoints() if faults is None else faults
-        self._closing = threading.Event()
-        self._ledger = Ledger(backend, closing=self._closing)
+        self._pace = Pace() if pace is None else pace
+        self._thread = thread
+        self._ledger = Ledger(backend, pace=self._pace)
         self._lease = Lease()
         self._leases = 0
         self._known: Document | None = None
         self._nodes_followed = False
-        self._news: DocumentNews | None = None
+        self._news: NewsThread | None = None
 
     @property
     def name(self) -> str:
@@ -100,16 +104,18 @@ class DocumentMembership(MembershipBackend):
         except RendezvousStateError as e:
             # Whoever wants to join is told of it, as of any record that cannot be read.
             reading = Reading(0, {}, {view.ROUND: e})
-        self._news = DocumentNews(
+        news = DocumentNews(
             self._ledger,
             inbox,
             lease=self._lease,
             follows=self._follows,
             ttl=self._settings.ttl.total_seconds(),
             interval=self._settings.heartbeat_seconds,
-            closing=self._closing,
+            pace=self._pace,
         )
-        self._news.start(known)
+        news.begin(known)
+        self._news = self._thread(news)
+        self._news.start()
         return reading
 
     def scope(self, *, nodes: bool) -> tuple[str, ...]:
@@ -283,8 +289,8 @@ class DocumentMembership(MembershipBackend):
         return exchange
 
     def close(self) -> None:
-        self._closing.set()
-        told = None if self._news is None else self._news.told
+        self._pace.end()
+        told = None if self._news is None else self._news.news.told
         if self._release is not None:
             # First, as it cuts short the wait of the thread.
             self._release(told is not None and view.CLOSED in told.records)

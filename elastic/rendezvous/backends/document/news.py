@@ -1,7 +1,8 @@
 """What happens to the document of a run, told as news; and this node's heartbeat in it.
 
-One thread, which waits for the document to change. It tells what has, raises the counter of this node's
-lease in good time, and ends the leases of others whose counters stand still. It decides nothing else.
+`DocumentNews` tells what has happened, raises the counter of this node's lease in good time, and ends the
+leases of others whose counters stand still. It decides nothing else, and goes on turn by turn: `NewsThread`
+makes the turns as the document changes.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from elastic.rendezvous.backends.api import (
     BackendUnavailable,
@@ -26,14 +27,13 @@ from elastic.rendezvous.codec import decode, kind_of
 from elastic.rendezvous.core.records import Record
 from elastic.rendezvous.core.view import LEADER, Fact, Seen
 from elastic.rendezvous.errors import RendezvousStateError
-from elastic.utils.backoff import jitter
 
 from .document import Document, Stored
 from .ledger import Contended, Held, Ledger
-from .pulse import Pulses, delay_of
+from .pace import Pace
+from .pulse import Pulses, delay_of, patience_of
 
 _FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 2.0
 
 log = logging.getLogger("elastic.rendezvous")
 
@@ -45,8 +45,16 @@ class Lease:
         self.id = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing to do until then, or until the document is not `held` any more (None: whatever it is)."""
+
+    until: float
+    held: Held | None
+
+
 class DocumentNews:
-    """Tells `inbox`. `start` it once the node has read what it follows; `close` joins the thread."""
+    """Tells `inbox`. `begin` once the node has read what it follows; then make a `turn` after each `Idle`."""
 
     def __init__(
         self,
@@ -57,71 +65,75 @@ class DocumentNews:
         follows: Callable[[str], bool],
         ttl: float,
         interval: float,
-        closing: threading.Event,
+        pace: Pace,
     ) -> None:
         """`follows` says whether news of a key is wanted, now; `interval` is the time between heartbeats.
 
-        The thread ends when `closing` is set, at the latest with the call in which it then is.
+        That is `ttl / 2` at most.
         """
         self._ledger = ledger
         self._inbox = inbox
         self._lease = lease
         self._follows = follows
         self._interval = interval
-        self._closing = closing
-        self.failure: Exception | None = None
-        """What ended the thread, which should not have."""
-        self._pulses = Pulses(ttl=ttl, longest_gap=1.5 * interval)
+        self._pace = pace
+        self._patience = patience_of(ttl=ttl, interval=interval)
+        self._pulses = Pulses(ttl=ttl, longest_gap=self._patience.gap)
         self.told: Document | None = None
         """The newest document whose news has been told."""
         self._ended = ""
         self._silent = False
-        self._beat_due = time.monotonic() + self._pause()
-        self._thread = threading.Thread(target=self._run, name="elastic-rendezvous-news", daemon=True)
+        self._obstructed = False
+        self._longest_pause = _FIRST_PAUSE
+        self._beat_due = pace.now() + self._next_beat()
 
-    def start(self, known: Document | None) -> None:
-        """Begin, with what happened after that document; None: nothing could be read."""
+    def begin(self, known: Document | None) -> None:
+        """Go on from that document; None: nothing could be read."""
         self.told = known
-        self._thread.start()
 
-    def join(self) -> None:
-        """Wait for the thread, which has been told to end."""
-        if self._thread.is_alive():
-            self._thread.join()
+    @property
+    def over(self) -> bool:
+        """Whether the node goes, so that no more turns are to be made."""
+        return self._pace.ended
 
-    def _run(self) -> None:
+    def turn(self) -> Idle:
+        """Tell what has happened, and do what is due."""
+        if not self._obstructed:
+            self._longest_pause = _FIRST_PAUSE
+        self._obstructed = False
         try:
-            self._follow()
-        except Exception as e:
-            # A backend of somebody else's may raise anything. The owner hears of it with its next call.
-            self.failure = e
-            self._inbox.put(Missed(f"no news of the rendezvous can be told any more: {e!r}"))
-
-    def _follow(self) -> None:
-        pause = _FIRST_PAUSE
-        while not self._closing.is_set():
-            obstacle = self._try_turn()
-            if obstacle is None:
-                pause = _FIRST_PAUSE
-            elif not self._closing.is_set():
-                if not self._silent:
-                    self._silent = True
-                    self._inbox.put(Interrupted(str(obstacle)))
-                self._closing.wait(pause * jitter(0.5, 1.0))
-                pause = min(2 * pause, _LONGEST_PAUSE)
-
-    def _try_turn(self) -> Exception | None:
-        """Make a turn; why no news can come, where that is so."""
-        try:
-            self._turn()
+            return self._turn()
         except Contended as e:
             log.debug("the heartbeat comes late: %s", e)
+            return Idle(self._pace.now(), None)
         except (BackendUnavailable, RendezvousStateError) as e:
-            return e
-        return None
+            return self.obstructed(e)
 
-    def _turn(self) -> None:
-        """Tell what has happened, do what is due, and wait for the next of either."""
+    def obstructed(self, obstacle: Exception) -> Idle:
+        """No news can come for now: say so, once, and try again after a pause that grows."""
+        self._obstructed = True
+        if not (self._silent or self._pace.ended):
+            self._silent = True
+            self._inbox.put(Interrupted(str(obstacle)))
+        pause = self._longest_pause * self._pace.spread(0.5, 1.0)
+        self._longest_pause = min(2 * self._longest_pause, self._patience.pause)
+        return Idle(self._pace.now() + pause, None)
+
+    def wait(self, idle: Idle) -> None:
+        """Block until the next turn is due, or the pace ends."""
+        if idle.held is not None:
+            try:
+                self._ledger.wait(idle.held.token, idle.until - self._pace.now())
+                return
+            except BackendUnavailable as e:
+                idle = self.obstructed(e)
+        self._pace.pause(max(0.0, idle.until - self._pace.now()))
+
+    def fail(self, reason: Exception) -> None:
+        """There are no more turns."""
+        self._inbox.put(Missed(f"no news of the rendezvous can be told any more: {reason!r}"))
+
+    def _turn(self) -> Idle:
         lease = self._lease.id  # before the reading, or one granted since would seem to have ended
         held = self._ledger.read()
         self._tell(held.document, lease)
@@ -129,9 +141,9 @@ class DocumentNews:
         if self._silent:
             self._silent = False
             self._inbox.put(Resumed())
-        now = time.monotonic()
-        times = [self._beat_due, self._pulses.due(own=lease, delay=self._delay(held.document, lease))]
-        self._ledger.wait(held.token, min(t for t in times if t is not None) - now)
+        ends = self._pulses.due(own=lease, delay=self._delay(held.document, lease))
+        times = [self._beat_due, ends, self._pace.now() + self._patience.idle]
+        return Idle(min(t for t in times if t is not None), held)
 
     # -- what has happened ------------------------------------------------------------------------
 
@@ -165,7 +177,7 @@ class DocumentNews:
 
     def _tend(self, held: Held, lease: str) -> Held:
         """Raise this node's own counter, and end the leases whose counters have stood still."""
-        now = time.monotonic()
+        now = self._pace.now()
         self._pulses = self._pulses.after(held.document.leases, now)
         stale = self._pulses.stale(now, own=lease, delay=self._delay(held.document, lease))
         beats = now >= self._beat_due
@@ -179,20 +191,47 @@ class DocumentNews:
 
         after = self._ledger.change(tended, seconds=self._interval).held
         if beats:
-            self._beat_due = now + self._pause()
+            self._beat_due = now + self._next_beat()
         for ended in sorted(stale.keys() - after.document.leases.keys()):
             log.info("the lease %s has ended: its node was silent for %g s", ended, self._pulses.ttl)
         self._tell(after.document, lease)
         return after
 
-    def _pause(self) -> float:
+    def _next_beat(self) -> float:
         """Seconds to the next heartbeat. Nodes that joined together would else write together for ever."""
-        return self._interval * jitter(0.6, 1.0)
+        return self._interval * self._pace.spread(0.6, 1.0)
 
     def _delay(self, document: Document, lease: str) -> float:
         leader = document.records.get(LEADER)
         leads = leader is not None and leader.lease == lease
         return delay_of(lease, document.leases, leads=leads, step=self._interval / 4)
+
+
+class NewsThread:
+    """Makes the turns of `news` until its pace ends, at the latest with the call in which it then is."""
+
+    def __init__(self, news: DocumentNews) -> None:
+        self.news = news
+        self.failure: Exception | None = None
+        """What ended the thread, which should not have."""
+        self._thread = threading.Thread(target=self._run, name="elastic-rendezvous-news", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for the thread, which has been told to end."""
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self.news.over:
+                self.news.wait(self.news.turn())
+        except Exception as e:
+            # A backend of somebody else's may raise anything. The owner hears of it with its next call.
+            self.failure = e
+            self.news.fail(e)
 
 
 def seen_in(key: str, stored: Stored) -> Seen[Record]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+_LONGEST_PAUSE = 2.0  # seconds before a node tries again what has failed, however long a lease lasts
+
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
@@ -53,6 +55,29 @@ class Pulses:
         """When the next of these will have, if nothing is heard of it."""
         since = [pulse.since for lease, pulse in self.seen.items() if lease != own]
         return min(since) + self.ttl + delay if since else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a node idles between two looks, and pauses before it tries again, in seconds, at most.
+
+    A `gap` between two looks that is longer says that the observer, and perhaps everybody, was held up.
+    """
+
+    gap: float
+    idle: float
+    pause: float
+
+
+def patience_of(*, ttl: float, interval: float) -> Patience:
+    """What keeps a lease alive over an outage that no observer takes for one.
+
+    Since its owner's last heartbeat an interval goes by, then such an outage, then the pause until the owner
+    tries again: less than `ttl` together, with something to spare for slow calls and clocks. `interval`, the
+    time between two heartbeats, is half of `ttl` at most.
+    """
+    spare = ttl - interval
+    return Patience(gap=spare / 2, idle=spare / 4, pause=min(_LONGEST_PAUSE, spare / 4))
 
 
 def delay_of(own: str, leases: Mapping[str, int], *, leads: bool, step: float) -> float:
