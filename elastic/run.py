@@ -111,6 +111,7 @@ def _config(options: Options, environ: Mapping[str, str]) -> LaunchConfig:
         restart_backoff=options.restart_backoff,
         max_same_failures=options.max_same_failures,
         exit_barrier_timeout=options.exit_barrier_timeout,
+        finish_timeout=options.finish_timeout,
         notice_timeout=options.notice_timeout,
         notice_signal=options.notice_signal,
         duplicate_stdout_filters=options.duplicate_stdout_filters,

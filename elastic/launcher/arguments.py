@@ -81,6 +81,7 @@ class Options:
     restart_backoff: float
     max_same_failures: int
     exit_barrier_timeout: float
+    finish_timeout: float
     notice_timeout: float
     notice_signal: str | None
     log_dir: str | None

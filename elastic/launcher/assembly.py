@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from elastic.agent.server import ElasticAgent, LocalElasticAgent, RunResult, WorkerSpec
+from elastic.agent.server import ElasticAgent, Finish, LocalElasticAgent, RunResult, WorkerSpec
 from elastic.launcher import devices, machine, workers
 from elastic.launcher.config import LaunchConfig
 from elastic.launcher.errors import LaunchError, UsageError
 from elastic.launcher.instruments import check_this_node, make_instruments
 from elastic.launcher.lookup import loopback_hosts, make_log_dir
-from elastic.launcher.signals import raised_as_exceptions
+from elastic.launcher.signals import collecting_children, raised_as_exceptions
 from elastic.launcher.standalone import Brought, bring
 from elastic.launcher.values import NodeRange
 from elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, Std
 from elastic.multiprocessing.logs_registry import create_logs_specs
+from elastic.multiprocessing.workers import require_kernel_support
 from elastic.rendezvous import RendezvousHandler, RendezvousParameters, create_handler
 from elastic.utils.exit_codes import ExitCode
 from elastic.utils.scratch import sweep
@@ -55,6 +56,8 @@ def run_agent(
     run_id = _run_id(config)
     with ExitStack() as stack:
         start_up = stack.enter_context(raised_as_exceptions(config.signals, ignored=config.passed_signals))
+        stack.enter_context(collecting_children())
+        _check_system()
         for directory in sweep():
             logger.info("removed %s, which an agent that was killed had left behind", directory)
         labels = check_this_node(config.instruments, environ)
@@ -104,7 +107,7 @@ def run_agent(
             notice_timeout=config.notice_seconds,
             notice_signal=config.notice_number,
             restarts=config.restarts,
-            instruments=instruments,
+            instruments=[*instruments, Finish(config.finish_seconds)],
         )
         if on_agent is not None:
             on_agent(agent)
@@ -156,6 +159,14 @@ def _thread_variables(config: LaunchConfig, environ: Mapping[str, str]) -> dict[
         cpus,
     )
     return {"OMP_NUM_THREADS": str(threads)}
+
+
+def _check_system() -> None:
+    """Find out before the other nodes do that workers can't run here."""
+    try:
+        require_kernel_support()
+    except (RuntimeError, OSError) as error:
+        raise UsageError(f"workers can't run here: {error}") from error
 
 
 @contextmanager
@@ -246,7 +257,8 @@ def _warn_of_loopback(config: LaunchConfig) -> None:
     flag = (
         "--master-addr" if config.rdzv_backend == "static" and not config.rdzv_endpoint else "--rdzv-endpoint"
     )
-    for host in loopback_hosts(endpoint.host for endpoint in config.endpoints):
+    by_agent = config.rdzv_backend != "etcd"
+    for host in loopback_hosts((endpoint.host for endpoint in config.endpoints), serves_names=by_agent):
         logger.warning(
             "%s is this machine alone: nodes on other machines will not find this job; "
             "give %s an address that all of them reach",

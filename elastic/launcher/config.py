@@ -16,7 +16,8 @@ from elastic.launcher import backends, values
 from elastic.launcher.errors import UsageError
 from elastic.launcher.flags import DEFAULT_NEWS, DEFAULT_SIGNALS
 from elastic.launcher.instrument_settings import InstrumentSettings
-from elastic.multiprocessing import LogsSpecs, NumaOptions, Std
+from elastic.multiprocessing import LogsSpecs, NumaOptions
+from elastic.multiprocessing.redirects import Streams
 from elastic.utils.endpoints import Endpoint
 
 __all__ = ["Duration", "LaunchConfig"]
@@ -99,6 +100,9 @@ class LaunchConfig:
     ``exit_barrier_timeout``
         how long this node, when its workers are done, waits for the others. They need not be waited for when
         they are done or gone.
+    ``finish_timeout``
+        how long workers may run on after the first of this node has ended well; those that do count as
+        failed. 0: for ever.
     ``notice_timeout``
         how long workers may take to save and to acknowledge before they are stopped for nodes that wait
         to be let in, or that leave; see :mod:`elastic.worker`. 0: they are not told.
@@ -120,6 +124,9 @@ class LaunchConfig:
 
     ``event_log_handler``
         where events of the job go: "console", "file:PATH", "otel", a plug-in's, or "null", nowhere.
+    ``metrics_cfg``
+        which handler the values of each group of :mod:`elastic.metrics` go to in this process; see
+        :class:`elastic.metrics.MetricsConfig`.
     ``instruments``
         health checks, metrics and the watch over workers; see :class:`InstrumentSettings`.
 
@@ -152,6 +159,7 @@ class LaunchConfig:
     restart_backoff: Duration = 1.0
     max_same_failures: int = 5
     exit_barrier_timeout: Duration = 300.0
+    finish_timeout: Duration = 0.0
     notice_timeout: Duration = 0.0
     notice_signal: str | None = None
     duplicate_stdout_filters: Sequence[str] | None = None
@@ -159,8 +167,8 @@ class LaunchConfig:
     virtual_local_rank: bool = False
     shutdown_timeout: Duration | None = None
     log_dir: str | None = None
-    redirects: Std | Mapping[int, Std] | None = None
-    tee: Std | Mapping[int, Std] | None = None
+    redirects: Streams | None = None
+    tee: Streams | None = None
     local_ranks_filter: Sequence[int] | None = None
     ranks_filter: Sequence[int] | None = None
     log_max_size: int | None = None
@@ -171,6 +179,7 @@ class LaunchConfig:
     devices_per_rank: int | None = None
     device_variable: str = "CUDA_VISIBLE_DEVICES"
     event_log_handler: str = "null"
+    metrics_cfg: Mapping[str, str] = field(default_factory=dict)
     instruments: InstrumentSettings = field(default_factory=InstrumentSettings)
 
     def __post_init__(self) -> None:
@@ -233,6 +242,11 @@ class LaunchConfig:
     def exit_barrier_seconds(self) -> float:
         """``exit_barrier_timeout`` in seconds."""
         return _seconds(self.exit_barrier_timeout)
+
+    @property
+    def finish_seconds(self) -> float:
+        """``finish_timeout`` in seconds."""
+        return _seconds(self.finish_timeout)
 
     @property
     def notice_seconds(self) -> float:
@@ -314,7 +328,7 @@ class LaunchConfig:
             raise UsageError(f"shutdown_timeout={self.shutdown_timeout} is no duration; make it 0 or more")
         if self.devices_per_rank is not None:
             _at_least("devices_per_rank", self.devices_per_rank, 1)
-        for name in ("notice_timeout", "restart_backoff", "exit_barrier_timeout"):
+        for name in ("notice_timeout", "restart_backoff", "exit_barrier_timeout", "finish_timeout"):
             if not 0 <= _seconds(getattr(self, name)) < math.inf:
                 raise UsageError(f"{name}={getattr(self, name)} is no duration; make it 0 or more")
         _at_least("max_same_failures", self.max_same_failures, 0)

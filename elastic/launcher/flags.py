@@ -312,6 +312,15 @@ FLAGS: tuple[Flag, ...] = (
         "they are done or gone (default: 300)",
     ),
     Flag(
+        name="finish-timeout",
+        group="failures",
+        metavar="SECONDS",
+        convert=values.seconds(zero=True),
+        default=0.0,
+        help="workers that still run so long after the first of their node has ended well count as failed "
+        "(default: 0, never; they are named after a minute)",
+    ),
+    Flag(
         name="notice-timeout",
         group="failures",
         metavar="SECONDS",
@@ -403,9 +412,9 @@ FLAGS: tuple[Flag, ...] = (
         kind="switch",
         convert=values.switch,
         default=False,
-        help="before workers are stopped, keep the stacks of their threads beside their logs: of functions "
-        "and of scripts that call register_stack_dump(), and of others if py-spy is installed; takes up to "
-        "half a second, with py-spy up to 5",
+        help="before workers are stopped, keep the stacks of their threads beside their logs: of functions, "
+        "of scripts that use record or register_stack_dump() of elastic.multiprocessing, and of others if "
+        "py-spy is installed; takes up to half a second, with py-spy up to 5",
     ),
     Flag(
         name="duplicate-stdout-filters",

@@ -13,7 +13,7 @@ from types import FrameType
 
 from elastic.multiprocessing.signals import SignalException, signal_name
 
-__all__ = ["StartUp", "raised_as_exceptions"]
+__all__ = ["StartUp", "collecting_children", "raised_as_exceptions"]
 
 
 class StartUp:
@@ -45,6 +45,24 @@ class _Interrupted(BaseException):
 
 def _overhear(number: int, frame: FrameType | None) -> None:
     """Does nothing. Not SIG_IGN, which every process that is started from here would inherit."""
+
+
+@contextmanager
+def collecting_children() -> Iterator[None]:
+    """Have the system keep the exit codes of this process's children for it, inside the block.
+
+    A process that was started with SIGCHLD ignored, as some supervisors do, would lose those of its workers;
+    and they would inherit it. Off the main thread nothing is done.
+    """
+    is_ignored = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+    if not is_ignored or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """Worker processes: started, watched, stopped to the last descendant, with their output and their errors.
 
-Start with :func:`start_processes`. The layers, from values to processes: ``redirects``, ``escalation``,
-``affinity``, ``lines`` and ``results`` are pure; ``logs``, ``log_file``, ``console``, ``tail``, ``topology``,
-``workers``, ``notify``, ``stacks``, ``subreaper`` and ``stopping`` each touch one thing; ``pump`` is a thread
-over them; ``contexts`` joins it all. ``function_worker``, ``fork_server`` and ``stack_signal`` run inside
-workers.
+Start with :func:`start_processes`. The layers, from values to processes: ``redirects``, ``affinity``,
+``lines`` and ``results`` are pure; ``logs``, ``log_file``, ``console``, ``tail``, ``topology``, ``workers``,
+``notify``, ``stacks`` and ``subreaper`` each touch one thing; ``pump`` is a thread over them; ``contexts``
+joins it all, with :mod:`elastic.utils.ending` to end it. ``function_worker``, ``fork_server`` and
+``stack_signal`` run inside workers.
 """
 
 from elastic.multiprocessing.affinity import AffinityMode, NumaOptions

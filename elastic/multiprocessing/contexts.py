@@ -28,9 +28,10 @@ from elastic.multiprocessing.output import Output
 from elastic.multiprocessing.results import Outcomes, RunProcsResult
 from elastic.multiprocessing.stack_signal import STACKS_FILE_VARIABLE
 from elastic.multiprocessing.stacks import StackDump, remove_empty, stack_files
-from elastic.multiprocessing.stopping import Stopping
 from elastic.multiprocessing.subreaper import collect_orphans
+from elastic.multiprocessing.tether_watch import TetherWatch
 from elastic.multiprocessing.workers import Command, StartedWorker, Worker, require_kernel_support
+from elastic.utils.ending import Ending
 from elastic.utils.tether import Process, Tether, find_members
 
 logger = logging.getLogger(__name__)
@@ -94,8 +95,9 @@ class PContext(ABC):
         self._workers: dict[int, Worker] = {}
         self._by_pidfd: dict[int, Worker] = {}
         self._tether: Tether | None = None
+        self._tether_watch: TetherWatch | None = None
         self._epoll: select.epoll | None = None
-        self._stopping: Stopping | None = None
+        self._stopping: Ending | None = None
         self._finish_by: float | None = None
         self._is_stopped = False
         self._outcomes = Outcomes(self.nprocs)
@@ -151,6 +153,7 @@ class PContext(ABC):
         self._epoll = select.epoll()
         try:
             self._tether = Tether.start()
+            self._tether_watch = TetherWatch(self._tether, self._epoll)
             self._launch(self._tether, self._epoll)
             self._output.start()
             progress = self._output.fileno()
@@ -204,6 +207,10 @@ class PContext(ABC):
         return self.envs.keys() - {
             rank for rank, worker in self._workers.items() if worker.exitcode is not None
         }
+
+    def succeeded(self) -> set[int]:
+        """Return the local ranks of the workers that have ended well."""
+        return self._outcomes.succeeded
 
     def notify(self, number: int) -> set[int]:
         """Send a signal that is only news to each running worker that catches it; it stops nobody.
@@ -280,17 +287,16 @@ class PContext(ABC):
         self._take_events()  # who has failed by now has failed by itself
         self._stopped_ranks = self.running()
         tether, dump = self._tether, None
-        since, skipped = tether.since, (tether.pid,)
 
         def find() -> list[Process]:
-            return find_members(tether.holds, tether.id, since=since, excluding=skipped)
+            return find_members(tether.holds, tether.id, since=tether.since, excluding=(tether.pid,))
 
         if self._stack_files and death_sig != signal.SIGKILL and timeout > 0:
             environment = {**os.environ, **tether.environment}
             workers = self._by_pidfd.values()
             dump = StackDump(workers, self._stack_files, self._epoll, environment=environment, now=now)
-        self._stopping = Stopping(
-            find, self._epoll, death_signal=death_sig, grace=timeout, now=now, dump=dump
+        self._stopping = Ending(
+            find, self._epoll, death_signal=death_sig, grace=timeout, now=now, prelude=dump
         )
 
     def advance(self) -> None:
@@ -374,6 +380,8 @@ class PContext(ABC):
         for fd, _ in self._epoll.poll(0):
             if fd in self._by_pidfd:
                 self._note_exit(self._by_pidfd[fd], self._epoll)
+            elif self._tether_watch is not None and self._tether_watch.note(fd):
+                continue
             elif self._stopping is None or not self._stopping.note(fd):
                 self._output.acknowledge()
                 self._look_for_births(self._tether, self._epoll)
@@ -416,7 +424,7 @@ class PContext(ABC):
             )
         )
 
-    def _end(self, stopping: Stopping) -> None:
+    def _end(self, stopping: Ending) -> None:
         """Give back everything. What could not be killed is reported and left."""
         for rank, ended_at in self._outcomes.unsettled.items():
             self._settle(self._workers[rank], ended_at)
@@ -436,11 +444,13 @@ class PContext(ABC):
         remove_empty(self._stack_files.values())
         self._output.close()
         self._by_pidfd.clear()
+        if self._tether_watch is not None:
+            self._tether_watch.close()
         if self._tether is not None:
             self._tether.close()
         if self._epoll is not None:
             self._epoll.close()
-        self._tether, self._epoll = None, None
+        self._tether, self._tether_watch, self._epoll = None, None, None
         self._release_all()
 
     def _release_all(self) -> None:

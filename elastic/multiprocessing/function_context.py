@@ -129,7 +129,9 @@ def _describe_main() -> dict[str, Any]:
     if name is not None:
         return {"init_main_from_name": name}
     path = getattr(script, "__file__", None)
-    return {} if path is None else {"init_main_from_path": os.path.abspath(path)}  # noqa: PTH100
+    if path is None or not os.path.isfile(path):  # noqa: PTH113 - a script that was piped in is "<stdin>"
+        return {}
+    return {"init_main_from_path": os.path.abspath(path)}  # noqa: PTH100
 
 
 def make_memory_file(name: str, content: bytes) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from elastic.multiprocessing.log_file import Rotation
-from elastic.multiprocessing.redirects import Std, to_map
+from elastic.multiprocessing.redirects import Std, Streams, to_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class LogsSpecs(ABC):
 
     Args:
         log_dir: Where to put logs; None leaves it to the subclass.
-        redirects: Streams that go to files only.
+        redirects: Streams that go to files only; a :class:`Redirects` will do, here and for ``tee``.
         tee: Streams that go to files and, with a prefix on each line, to the console.
         local_ranks_filter: Local ranks whose output reaches the console; None means all.
     """
@@ -51,8 +51,8 @@ class LogsSpecs(ABC):
     def __init__(
         self,
         log_dir: "str | os.PathLike[str] | None" = None,
-        redirects: "Std | Mapping[int, Std]" = Std.NONE,
-        tee: "Std | Mapping[int, Std]" = Std.NONE,
+        redirects: Streams = Std.NONE,
+        tee: Streams = Std.NONE,
         local_ranks_filter: "set[int] | None" = None,
     ) -> None:
         self._log_dir = None if log_dir is None else os.fspath(log_dir)
@@ -93,8 +93,8 @@ class DefaultLogsSpecs(LogsSpecs):
     def __init__(
         self,
         log_dir: "str | os.PathLike[str] | None" = None,
-        redirects: "Std | Mapping[int, Std]" = Std.NONE,
-        tee: "Std | Mapping[int, Std]" = Std.NONE,
+        redirects: Streams = Std.NONE,
+        tee: Streams = Std.NONE,
         local_ranks_filter: "set[int] | None" = None,
         *,
         ranks_filter: "set[int] | None" = None,

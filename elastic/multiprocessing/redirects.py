@@ -6,6 +6,7 @@ Pure. It opens no file; :mod:`elastic.multiprocessing.logs` turns these values i
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntFlag
+from typing import TypeAlias
 
 _FORMS = "write one digit (0 none, 1 stdout, 2 stderr, 3 both) or local_rank:digit,local_rank:digit"
 
@@ -44,13 +45,22 @@ class Std(IntFlag):
         return cls(int(digit))
 
 
-def to_map(val_or_map: "Std | Mapping[int, Std]", local_world_size: int) -> dict[int, Std]:
+def to_map(val_or_map: "Streams", local_world_size: int) -> dict[int, Std]:
     """Expand one value, or a map with holes, to one value for each local rank.
 
     A local rank that the map lacks gets :attr:`Std.NONE`.
+
+    Raises:
+        TypeError: It is neither of them, nor a :class:`Redirects`.
     """
+    if isinstance(val_or_map, Redirects):
+        return val_or_map.streams(local_world_size)
     if isinstance(val_or_map, Std):
         return dict.fromkeys(range(local_world_size), val_or_map)
+    if not isinstance(val_or_map, Mapping):
+        raise TypeError(
+            f"{val_or_map!r} names no streams: give a Std, such as Std.ALL, or one for each local rank"
+        )
     return {rank: val_or_map.get(rank, Std.NONE) for rank in range(local_world_size)}
 
 
@@ -88,3 +98,7 @@ class Redirects:
         outs = to_map(self.stdouts, local_world_size)
         errs = to_map(self.stderrs, local_world_size)
         return {rank: (outs[rank] & Std.OUT) | (errs[rank] & Std.ERR) for rank in outs}
+
+
+Streams: TypeAlias = Std | Mapping[int, Std] | Redirects
+"""Streams of workers: the same of all of them, or those of each local rank."""

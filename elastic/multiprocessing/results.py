@@ -57,6 +57,11 @@ class Outcomes:
         settled = self._returned.keys() | self._failures.keys() | self._victims.keys()
         return {rank: at for rank, at in self._observed.items() if rank not in settled}
 
+    @property
+    def succeeded(self) -> set[int]:
+        """The local ranks of the workers that ended well."""
+        return set(self._returned)
+
     def note_exit(self, local_rank: int, now: float) -> None:
         """A worker's end was seen at this monotonic time."""
         self._observed[local_rank] = now

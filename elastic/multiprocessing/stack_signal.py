@@ -1,8 +1,8 @@
 """The inside of a worker that can be asked for its stacks: a handler that works even where Python hangs.
 
 The launcher asks with :data:`STACKS_SIGNAL` before it stops a worker, if it was told to; see
-:mod:`elastic.multiprocessing.stacks`. Functions register by themselves; a script may do so by calling
-:func:`register_stack_dump`.
+:mod:`elastic.multiprocessing.stacks`. Functions register by themselves, and so does a script whose entry
+point is decorated with ``record``; another one may call :func:`register_stack_dump`.
 """
 
 import faulthandler

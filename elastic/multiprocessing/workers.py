@@ -48,10 +48,13 @@ def require_kernel_support() -> None:
 
     Raises:
         RuntimeError: It lacks something.
+        OSError: It can't be found out, since this process has too many open files or no memory.
     """
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
+        if error.errno not in {errno.ENOSYS, errno.EPERM, errno.EACCES}:
+            raise  # it has them, but not now: too many open files, for one
         raise RuntimeError(
             f"this system offers no pidfd ({error.strerror}): workers need Linux 5.3 or newer and a "
             "sandbox that allows pidfd_open"

@@ -1,28 +1,24 @@
 """A tether: no process of ours outlives its owner, however the owner ends.
 
 The owner (an agent) starts one small helper process and keeps the write end of a pipe to it. The
-helper learns of the owner's end from that pipe and from a pidfd, so it also learns of ``kill -9``,
-the OOM killer and a crash of the interpreter. It then asks the held sessions to end, kills what is
-left after a short grace, and sweeps until no process of the owner is left.
+helper (:mod:`elastic.utils.tether_helper`) learns of the owner's end from that pipe and from a pidfd, so
+it also learns of ``kill -9``, the OOM killer and a crash of the interpreter. It then asks the held sessions
+to end, kills what is left after a short grace, and sweeps until no process of the owner is left.
 
 Who is "of the owner": members of a held session, their descendants, and every process that was born
 with the owner's marker in its environment (:attr:`Tether.environment`), which a ``setsid`` or a
 double fork doesn't shed. Nothing else is ever signalled: a process is named by its id *and* its
-start time, and a signal goes through a pidfd that was checked against both.
-
-This file is also the helper's program. It runs by ``exec`` in an interpreter without site-packages,
-so it may import the standard library and nothing else; the reading of ``/proc`` that it needs lives
-here too, for others to use. Linux 5.3 or newer.
+start time, and a signal goes through a pidfd that was checked against both. The reading of ``/proc`` that
+this takes lives here too, for others to use. The helper loads this module without site-packages, so it may
+import the standard library and nothing else. Linux 5.3 or newer.
 """
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -30,19 +26,11 @@ from types import TracebackType
 MARKER = "ELASTIC_TETHER"
 """Environment variable that marks a process: the ids of the tethers it hangs on, joined by ``:``."""
 
-GRACE_SECONDS = 0.5
-"""From the owner's death to the kill. The promise is that nothing is left two seconds after it."""
-
-SWEEP_SECONDS = 15.0
-"""How long the helper goes on killing before it gives up on what can't be killed (kernel waits)."""
-
 CLOSE_SECONDS = 2.0
 """How long :meth:`Tether.close` waits for the helper to end by itself."""
 
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
-_EMPTY_SCANS = 3  # a child between fork and exec doesn't show its marker yet: look again
-_SCAN_SECONDS = 0.05
-_MOST_PIDFDS = 256  # well below the usual limit of open files
+_HELPER = "import sys; sys.path.append(sys.argv[1]); from elastic.utils.tether_helper import main; main()"
+_ROOT = Path(__file__).absolute().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +146,7 @@ def send_signal(process: Process, signum: int) -> bool:
     return True
 
 
-class TetherError(RuntimeError):
+class TetherError(OSError):
     """The helper process can't be started or can't be reached."""
 
 
@@ -167,8 +155,8 @@ class Tether:
 
     Start it with :meth:`start`, put :attr:`environment` into the environment of every process that
     must not outlive the owner, name each session after it was created with :meth:`hold`, and end with
-    :meth:`close`. A helper that was itself killed is noticed by the next :meth:`hold` or
-    :meth:`release`, which start another one that holds the same sessions.
+    :meth:`close`. A helper that was itself killed is noticed by the next :meth:`hold`, :meth:`release` or
+    :meth:`renew`, which start another one that holds the same sessions.
     """
 
     def __init__(self, *, inherited: str) -> None:
@@ -182,6 +170,7 @@ class Tether:
         """
         self._owner = os.getpid()
         self._holds: dict[int, int] = {}
+        self._is_closed = False
         self._helper, self._pipe = self._launch()
         helper = read_process(self._helper.pid)
         self.since = helper.started if helper is not None else 0
@@ -221,13 +210,29 @@ class Tether:
         if self._holds.pop(sid, None) is not None:
             self._tell(f"release {sid}\n")
 
+    def open_pidfd(self) -> int:
+        """Return a pidfd of the helper, readable when it is time to :meth:`renew`. The caller closes it."""
+        return os.pidfd_open(self._helper.pid)
+
+    def renew(self) -> None:
+        """Start another helper if this one was killed.
+
+        Raises:
+            TetherError: It was, and another one can't be started. Whatever is called next tries again.
+        """
+        if self._pipe >= 0 and self._helper.poll() is None:
+            return
+        self._discard_helper(0.0)
+        self._replace_helper()
+
     def close(self) -> None:
         """Let go of everything and end the helper, in bounded time. Nothing is signalled.
 
         Closing twice is no error; in a forked copy of the owner it does nothing.
         """
-        if self._pipe < 0 or os.getpid() != self._owner:
+        if self._is_closed or os.getpid() != self._owner:
             return
+        self._is_closed = True
         # A helper that is gone, or so stuck that the pipe is full, is collected below all the same.
         with contextlib.suppress(OSError):
             os.write(self._pipe, b"close\n")
@@ -246,7 +251,7 @@ class Tether:
         try:
             # A helper that is stopped must not stop its owner: a full pipe counts as a dead helper.
             os.set_blocking(write_end, False)
-            command = [sys.executable, "-I", "-S", __file__, str(self._owner), self.id]
+            command = [sys.executable, "-I", "-S", "-c", _HELPER, str(_ROOT), str(self._owner), self.id]
             helper = subprocess.Popen(
                 command,
                 stdin=read_end,
@@ -266,115 +271,34 @@ class Tether:
         return helper, write_end
 
     def _tell(self, line: str) -> None:
-        if self._pipe < 0:
+        if self._is_closed:
             raise TetherError("the tether is closed and can hold no session")
         try:
             os.write(self._pipe, line.encode())
         except OSError:
             self._discard_helper(0.0)
-            self._helper, self._pipe = self._launch()
-            everything = "".join(f"hold {sid} {started}\n" for sid, started in self._holds.items())
-            try:
-                os.write(self._pipe, everything.encode())
-            except OSError as error:
-                raise TetherError(
-                    f"the process that ends the workers if this one dies ended at once ({error})"
-                ) from error
+            self._replace_helper()
+
+    def _replace_helper(self) -> None:
+        """Start another helper, which holds all that is held."""
+        self._helper, self._pipe = self._launch()
+        everything = "".join(f"hold {sid} {started}\n" for sid, started in self._holds.items())
+        try:
+            os.write(self._pipe, everything.encode())
+        except OSError as error:
+            raise TetherError(
+                f"the process that ends the workers if this one dies ended at once ({error})"
+            ) from error
 
     def _discard_helper(self, timeout: float) -> None:
-        os.close(self._pipe)
-        self._pipe = -1
+        """End the helper, which has so many seconds to do it by itself."""
         if timeout > 0:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._helper.wait(timeout)
-        # Killed even where the pipe's end alone would do: the end of a pipe means "the owner died".
+        # Before the pipe is closed: its end means "the owner died".
         self._helper.kill()
-        self._helper.wait()
-
-
-def _wait_ended(processes: Iterable[Process], seconds: float) -> None:
-    """Wait until these processes have ended, at most so long."""
-    poll = select.poll()
-    pidfds: set[int] = set()
-    deadline = time.monotonic() + seconds
-    for process in processes:
-        if len(pidfds) < _MOST_PIDFDS and (pidfd := open_pidfd(process)) is not None:
-            poll.register(pidfd, select.POLLIN)
-            pidfds.add(pidfd)
-    while pidfds and (left := deadline - time.monotonic()) > 0:
-        for pidfd, _ in poll.poll(left * 1000):
-            poll.unregister(pidfd)
-            pidfds.discard(pidfd)
-            os.close(pidfd)
-    for pidfd in pidfds:
-        os.close(pidfd)
-
-
-def _end_all(find: Callable[[], list[Process]]) -> None:
-    """End every process that ``find`` returns: ask, wait a little, kill until none is left."""
-    asked = find()
-    for process in asked:
-        send_signal(process, signal.SIGTERM)
-        send_signal(process, signal.SIGCONT)  # a stopped process can't answer
-    _wait_ended(asked, GRACE_SECONDS)
-    deadline = time.monotonic() + SWEEP_SECONDS
-    empty = 0
-    while empty < _EMPTY_SCANS and time.monotonic() < deadline:
-        members = find()
-        empty = 0 if members else empty + 1
-        for process in members:
-            send_signal(process, signal.SIGKILL)
-        if members:
-            _wait_ended(members, _SCAN_SECONDS)
-        else:
-            time.sleep(_SCAN_SECONDS)  # nothing tells of the birth of somebody else's child
-
-
-def _serve(owner: int, read_end: int) -> dict[int, int] | None:
-    """Follow the owner's words. Return what it held when it died, or None if it said goodbye."""
-    holds: dict[int, int] = {}
-    poll = select.poll()
-    poll.register(read_end, select.POLLIN)
-    os.set_blocking(read_end, False)
-    pidfd = None
-    # The pidfd tells of the end even while a forked copy of the owner keeps the pipe open.
-    with contextlib.suppress(ProcessLookupError):
-        pidfd = os.pidfd_open(owner)
-        poll.register(pidfd, select.POLLIN)
-    is_alive = os.getppid() == owner
-    rest = b""
-    while True:
-        if is_alive:
-            is_alive = all(fd != pidfd for fd, _ in poll.poll())
-        try:
-            data = os.read(read_end, 65536)
-        except BlockingIOError:
-            if not is_alive:
-                return holds
-            continue
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            word, *numbers = line.split()
-            if word == b"close":
-                return None
-            if word == b"hold":
-                holds[int(numbers[0])] = int(numbers[1])
-            elif word == b"release":
-                holds.pop(int(numbers[0]), None)
-        if not data:
-            return holds
-
-
-def main(arguments: list[str]) -> int:
-    """Be the helper. ``arguments``: the owner's process id and the tether's id; stdin: the pipe."""
-    for signum in _IGNORED:
-        signal.signal(signum, signal.SIG_IGN)
-    owner, tether_id = int(arguments[0]), arguments[1]
-    holds = _serve(owner, sys.stdin.fileno())
-    if holds is not None:
-        _end_all(lambda: find_members(holds, tether_id, excluding=[owner]))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._helper.wait(CLOSE_SECONDS)
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1

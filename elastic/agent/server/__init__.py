@@ -4,6 +4,7 @@
 """
 
 from .api import ElasticAgent, SimpleElasticAgent
+from .finish import Finish
 from .instruments import Instrument
 from .local_elastic_agent import LocalElasticAgent
 from .restarts import RestartPolicy
@@ -11,6 +12,7 @@ from .spec import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 
 __all__ = [
     "ElasticAgent",
+    "Finish",
     "Instrument",
     "LocalElasticAgent",
     "RestartPolicy",

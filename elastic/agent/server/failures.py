@@ -7,6 +7,7 @@ what a person needs at the end of a job.
 
 from __future__ import annotations
 
+import errno
 import socket
 import time
 from collections.abc import Mapping
@@ -103,7 +104,8 @@ def failure_to_start(error: OSError, *, rank: int) -> dict[int, ProcessFailure]:
     """Workers that cannot be started: as one that failed, with the code that a shell would give it."""
     code = 127 if isinstance(error, FileNotFoundError) else 126
     message = f"the workers cannot be started: {error}"
-    return {rank: ProcessFailure(local_rank=0, pid=0, exitcode=code, message=message)}
+    hint = "raise the limit on open files (ulimit -n)" if error.errno == errno.EMFILE else ""
+    return {rank: ProcessFailure(local_rank=0, pid=0, exitcode=code, message=message, hint=hint)}
 
 
 def stuck(group: WorkerGroup, reasons: Mapping[int, str]) -> dict[int, ProcessFailure]:

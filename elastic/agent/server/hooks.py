@@ -48,3 +48,7 @@ class WorkerHooks(ABC):
     def _running_workers(self, group: WorkerGroup) -> set[int]:
         """The local ranks of the workers that had not ended when they were monitored last. Default: all."""
         return {worker.local_rank for worker in group.workers}
+
+    def _succeeded_workers(self, group: WorkerGroup) -> set[int]:  # noqa: ARG002
+        """The local ranks of the workers that had ended well when they were monitored last. Default: none."""
+        return set()

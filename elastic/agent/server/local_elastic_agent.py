@@ -9,13 +9,13 @@ from dataclasses import replace
 from string import Template
 
 from elastic.multiprocessing import (
-    DefaultLogsSpecs,
     LogsSpecs,
     NumaOptions,
     PContext,
     RunProcsResult,
     start_processes,
 )
+from elastic.multiprocessing.api import choose_logs_specs
 from elastic.multiprocessing.errors.oom import oom_hint, oom_kills
 from elastic.utils import macros
 
@@ -28,20 +28,20 @@ from .spec import RunResult, WorkerGroup, WorkerSpec, WorkerState
 class LocalElasticAgent(SimpleElasticAgent):
     """An agent that starts its workers with :func:`elastic.multiprocessing.start_processes`.
 
-    `logs_specs` decides where their output goes (default: nowhere but the console) and
-    `log_line_prefix_template` what each line there begins with: a `string.Template` with `role_name`,
-    `rank`, `local_rank`, `node_rank`, `round` and `hostname`. `start_method` is for functions. `numa_options`
-    and `dump_stacks` are those of `start_processes`. In every argument of the spec that is a text, the
-    macros (:class:`elastic.utils.macros`, such as `${local_rank}`) stand for each worker's own values.
-    `worker_env` adds to the environment of the worker with a local rank. The rest is as in
-    `SimpleElasticAgent`.
+    `logs_specs` decides where their output goes (default: what the spec's `redirects`, `tee` and `log_dir`
+    say) and `log_line_prefix_template` what each line on the console begins with: a `string.Template` with
+    `role_name`, `rank`, `local_rank`, `node_rank`, `round` and `hostname`. `start_method` is for functions
+    (default: the spec's). `numa_options` and `dump_stacks` are those of `start_processes`. In every argument
+    of the spec that is a text, the macros (:class:`elastic.utils.macros`, such as `${local_rank}`) stand for
+    each worker's own values. `worker_env` adds to the environment of the worker with a local rank. The rest
+    is as in `SimpleElasticAgent`.
     """
 
     def __init__(
         self,
         spec: WorkerSpec,
         logs_specs: LogsSpecs | None = None,
-        start_method: str = "spawn",
+        start_method: str | None = None,
         exit_barrier_timeout: float = 300,
         log_line_prefix_template: str | None = None,
         shutdown_timeout: float = 30,
@@ -69,8 +69,10 @@ class LocalElasticAgent(SimpleElasticAgent):
             restarts=restarts,
             instruments=instruments,
         )
-        self._logs_specs = DefaultLogsSpecs() if logs_specs is None else logs_specs
-        self._start_method = start_method
+        self._logs_specs = choose_logs_specs(
+            logs_specs, log_dir=spec.log_dir, redirects=spec.redirects, tee=spec.tee
+        )
+        self._start_method = spec.start_method if start_method is None else start_method
         self._prefix = None if log_line_prefix_template is None else Template(log_line_prefix_template)
         self._worker_env = worker_env
         self._numa_options = numa_options
@@ -156,6 +158,9 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _running_workers(self, group: WorkerGroup) -> set[int]:
         return super()._running_workers(group) if self._context is None else self._context.running()
+
+    def _succeeded_workers(self, group: WorkerGroup) -> set[int]:
+        return super()._succeeded_workers(group) if self._context is None else self._context.succeeded()
 
     def _workers_fd(self, group: WorkerGroup) -> int | None:  # noqa: ARG002
         if self._context is None or self._context.stopped:

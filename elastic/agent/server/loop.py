@@ -206,6 +206,7 @@ class Loop:
             connected=status.connected,
             waiting=status.nodes_waiting,
             spares=status.spares,
+            succeeded=frozenset(self._hooks._succeeded_workers(group)),
             find_stragglers=status.find_stragglers,
         )
 

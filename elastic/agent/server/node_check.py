@@ -16,11 +16,13 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from elastic.multiprocessing.signals import signal_name
-from elastic.utils.tether import Process, Tether, TetherError, find_members, open_pidfd, send_signal
+from elastic.utils.ending import end
+from elastic.utils.tether import Tether, find_members
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a check may take."""
@@ -100,7 +102,7 @@ def check_node(
     began = time.monotonic()
     try:
         code, output = _run(command, began + timeout, environment)
-    except (OSError, TetherError) as e:
+    except OSError as e:
         health, reason, output = NodeHealth.UNKNOWN, f"the node check cannot be started: {e}", ""
     else:
         health, reason = judge(code, output, timeout=timeout)
@@ -112,6 +114,7 @@ def check_node(
 def _run(command: Sequence[str], deadline: float, environment: Mapping[str, str]) -> tuple[int | None, str]:
     """The exit code, None where it did not end in time, and the end of the output."""
     read_end, write_end = os.pipe()
+    code = None
     try:
         with Tether.start() as tether:
             checker = subprocess.Popen(
@@ -129,9 +132,16 @@ def _run(command: Sequence[str], deadline: float, environment: Mapping[str, str]
                 has_ended, output = _follow(checker.pid, read_end, deadline)
             finally:
                 # Before it is waited for: until then nobody else can have its process id.
-                _end_all(lambda: find_members(tether.holds, tether.id, since=tether.since))
+                end(
+                    lambda: find_members(tether.holds, tether.id, since=tether.since),
+                    signal.SIGKILL,
+                    grace=0,
+                    give_up_after=_KILL_SECONDS,
+                )
                 checker.kill()
-                code = checker.wait()
+                # One that hangs in the kernel, as tools that ask a broken device do, is left behind.
+                with suppress(subprocess.TimeoutExpired):
+                    code = checker.wait(_KILL_SECONDS)
             return (code if has_ended else None), output
     finally:
         for fd in (read_end, write_end):
@@ -168,20 +178,3 @@ def _read(fd: int, before: bytes) -> tuple[bytes, bool]:
     except BlockingIOError:
         return before, False
     return (before + data)[-_MOST_OUTPUT:], not data
-
-
-def _end_all(find: Callable[[], list[Process]]) -> None:
-    """Kill what is left of the checker, and wait until it is gone, at most `_KILL_SECONDS`."""
-    deadline = time.monotonic() + _KILL_SECONDS
-    while (members := find()) and (left := deadline - time.monotonic()) > 0:
-        pidfds = [fd for process in members[:256] if (fd := open_pidfd(process)) is not None]
-        for process in members:
-            send_signal(process, signal.SIGKILL)
-        with selectors.DefaultSelector() as selector:
-            for fd in pidfds:
-                selector.register(fd, selectors.EVENT_READ)
-            while selector.get_map() and (left := deadline - time.monotonic()) > 0:
-                for key, _ in selector.select(left):
-                    selector.unregister(key.fd)
-        for fd in pidfds:
-            os.close(fd)

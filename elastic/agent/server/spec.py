@@ -5,11 +5,13 @@ from __future__ import annotations
 import enum
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from os import PathLike
 from pathlib import PurePath
 from typing import Any
 
 from elastic.multiprocessing.errors import ProcessFailure
+from elastic.multiprocessing.redirects import Std, Streams
 from elastic.rendezvous import RendezvousHandler
 from elastic.store import Store
 
@@ -45,8 +47,9 @@ class WorkerSpec:
     many worker failures the job survives; a node that is lost, leaves or arrives costs none.
     `monitor_interval` is how often, in seconds, a rendezvous that cannot tell of changes is looked at.
     `master_addr` and `master_port` override what the rendezvous offers. `local_addr` is this node's
-    address. `labels` are published with this node, for people and schedulers. ValueError for impossible
-    values.
+    address. `labels` are published with this node, for people and schedulers. `start_method`, `redirects`,
+    `tee` and `log_dir` are those of :func:`elastic.multiprocessing.start_processes`, for an agent that is not
+    told otherwise. ValueError for impossible values.
     """
 
     role: str
@@ -61,6 +64,11 @@ class WorkerSpec:
     master_addr: str | None = None
     local_addr: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    _: KW_ONLY
+    start_method: str = "spawn"
+    redirects: Streams = Std.NONE
+    tee: Streams = Std.NONE
+    log_dir: str | PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         if self.fn is not None:

@@ -17,7 +17,8 @@ NO_ERROR_FILE = "<N/A>"
 """The error file of a worker that has none."""
 
 _RANK = re.compile(r"^\[rank\d+\]: ?")  # with which torch begins each line of a traceback
-_EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: .*)?$")
+_GROUP = re.compile(r"^  [|+] ")  # with which Python begins each line about an exception group
+_EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|ExceptionGroup|Interrupt)(?:: .*)?$")
 
 FAILURE_CODE = 1
 """The exit code for a failure that has no code of its own."""
@@ -90,6 +91,11 @@ class ProcessFailure:
             return f"Signal {-self.exitcode} ({signal_name(-self.exitcode)}) received by PID {self.pid}"
         return f"Exit code {self.exitcode}, and no traceback was recorded"
 
+    @property
+    def exit_code(self) -> int:
+        """Another name of :attr:`exitcode`."""
+        return self.exitcode
+
     def signal_name(self) -> str:
         """The name of the signal that ended the worker, or ``<N/A>`` if none did."""
         return signal_name(-self.exitcode) if self.exitcode < 0 else "<N/A>"
@@ -101,7 +107,7 @@ class ProcessFailure:
         """
         if self.error_file_data or self.traceback:
             return next((line for line in self.message.splitlines() if line.strip()), "")
-        lines = [_RANK.sub("", line) for line in self.stderr_tail]
+        lines = [_GROUP.sub("", _RANK.sub("", line)) for line in self.stderr_tail]
         for index in range(len(lines) - 1, -1, -1):
             if _EXCEPTION.match(lines[index]):
                 return lines[index]

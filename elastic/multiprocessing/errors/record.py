@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar, overload
 from elastic.multiprocessing.errors.child_failed import ChildFailedError
 from elastic.multiprocessing.errors.error_handler import ErrorHandler
 from elastic.multiprocessing.errors.failures import NO_ERROR_FILE
+from elastic.multiprocessing.stack_signal import register_stack_dump
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,6 +40,9 @@ def record(
 ) -> Callable[P, R | None] | Callable[[Callable[P, R]], Callable[P, R | None]]:
     """Decorate an entry point so that an exception that leaves it is written to the error file.
 
+    While it runs, the launcher can have the stacks of this process, if it was told to keep them
+    (``--dump-stacks``).
+
     The exception goes on unchanged. ``SystemExit`` and ``KeyboardInterrupt`` are no errors, and an exit
     with code 0 makes the function return None. For a :class:`ChildFailedError` the error file of the root
     cause is copied, so that it reaches the outermost launcher.
@@ -60,6 +64,7 @@ def record(
         @functools.wraps(function)
         def recorded(*args: P.args, **kwargs: P.kwargs) -> R | None:
             handler.initialize()
+            register_stack_dump()
             try:
                 return function(*args, **kwargs)
             except SystemExit as stop:

@@ -9,11 +9,13 @@ import threading
 import uuid
 from pathlib import Path
 
+import pytest
 from support.effort import measure_effort
 from support.etcd import EtcdServer
 from support.job import Agent
 
 from elastic.agent.server import LocalElasticAgent, RunResult, WorkerGroup, WorkerSpec, WorkerState
+from elastic.multiprocessing import Redirects, Std
 from elastic.rendezvous import RendezvousParameters, create_handler
 
 
@@ -41,6 +43,42 @@ def test_a_worker_that_ends_while_the_agent_decides_is_not_overlooked(etcd: Etcd
         overdue.join()
         handler.shutdown()
     assert result.state is WorkerState.SUCCEEDED
+
+
+def program() -> str:
+    """The program that a worker is, or was forked from."""
+    print("told", flush=True)
+    return " ".join(sys.orig_argv)
+
+
+@pytest.mark.parametrize(("method", "module"), [("spawn", "function_worker"), ("fork", "fork_server")])
+def test_the_spec_says_how_workers_are_started_and_where_their_output_goes(
+    etcd: EtcdServer, tmp_path: Path, method: str, module: str
+) -> None:
+    handler = create_handler(RendezvousParameters("etcd", etcd.endpoint, uuid.uuid4().hex, 1, 1))
+    spec = WorkerSpec(
+        "trainer",
+        2,
+        handler,
+        entrypoint=program,
+        start_method=method,
+        redirects=Redirects.from_str("0:1"),
+        tee=Std.NONE,
+        log_dir=tmp_path / "logs",
+    )
+    agent = LocalElasticAgent(spec, signals_to_handle=())
+    overdue = threading.Timer(60, agent.stop)
+    overdue.start()
+    try:
+        result = agent.run()
+    finally:
+        overdue.cancel()
+        overdue.join()
+    assert result.state is WorkerState.SUCCEEDED
+    assert all(module in value for value in result.return_values.values())
+    assert Path(result.stdouts[0]).read_text() == "told\n"
+    assert result.stdouts[1] == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
 
 
 def test_an_idle_agent_sleeps(tmp_path: Path) -> None:

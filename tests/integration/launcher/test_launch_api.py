@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from elastic.launcher import LaunchConfig, UsageError, elastic_launch, launch_agent
+from elastic.metrics import MetricsConfig, initialize_metrics
 from elastic.multiprocessing import Std
 from elastic.multiprocessing.errors import ChildFailedError
 
@@ -65,3 +66,16 @@ def test_off_the_main_thread_it_works_as_well() -> None:
     thread.start()
     thread.join()
     assert values == [{0: 1}]
+
+
+def test_metrics_of_the_agent_go_where_the_configuration_says(capfd: pytest.CaptureFixture[str]) -> None:
+    try:
+        elastic_launch(LaunchConfig(metrics_cfg={"torchelastic": "console"}), rank_plus)(1)
+    finally:
+        initialize_metrics(MetricsConfig({"torchelastic": "null"}))
+    assert "workers.default_role.run_total=1" in capfd.readouterr().out
+
+
+def test_a_handler_of_metrics_that_there_is_not_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"metrics_cfg=\{'a': 'consol'\}: .*did you mean 'console'"):
+        elastic_launch(LaunchConfig(metrics_cfg={"a": "consol"}), rank_plus)(1)

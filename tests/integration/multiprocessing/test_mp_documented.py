@@ -26,12 +26,14 @@ from elastic.multiprocessing import (
     MultiprocessContext,
     PContext,
     ProcessFailure,
+    Redirects,
     RunProcsResult,
     SignalException,
     Std,
     SubprocessContext,
     start_processes,
 )
+from elastic.multiprocessing.redirects import Streams
 
 pytest_plugins = ("mp_fixtures",)
 
@@ -252,6 +254,14 @@ def test_log_layout(launch: Launch, tmp_path: Path) -> None:
     assert result.failures[0].error_file in (NOBODY, str(folder / "error.json"))
 
 
+@pytest.mark.parametrize("streams", [Std.ALL, Redirects.from_default(Std.ALL), {0: Std.ALL}])
+def test_logs_may_be_described_without_specs(tmp_path: Path, streams: Streams) -> None:
+    context = start_processes("n", "echo", ("out",), {0: {}}, log_dir=tmp_path, redirects=streams)
+    assert Path(ended(context).stdouts[0]).read_text() == "out\n"
+    with pytest.raises(ValueError, match="logs_specs and log_dir, redirects set the same thing"):
+        start_processes("n", "true", (), {0: {}}, DefaultLogsSpecs(), log_dir=tmp_path, redirects=streams)
+
+
 def test_log_dir_that_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
@@ -369,6 +379,7 @@ def test_process_failure_fields(launch: Launch) -> None:
     context = launch(RECORDED.format("raise ValueError('told')"))
     failure = ended(context).failures[0]
     assert (failure.local_rank, failure.exitcode, failure.message) == (0, 1, "ValueError: told")
+    assert failure.exit_code == failure.exitcode
     assert failure.pid > 0
     assert failure.error_file == context.error_files[0]
     assert failure.error_file_data["message"]["extraInfo"]["py_callstack"] == failure.traceback

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import select
 import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mp_support import Living, Start, eventually
@@ -152,6 +154,22 @@ def test_ranks_must_match(
 ) -> None:
     with pytest.raises(ValueError, match=text):
         start_processes("d", "true", args, envs)
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "args", "envs", "words"),
+    [
+        (Path("true"), (), {0: {}}, "the entrypoint is PosixPath('true'): give a command as a text"),
+        ("true", (), [{}], "envs is no mapping: give the environment of each worker by its local rank"),
+        ("true", (), {0: {"A": 1}}, "the environment of local rank 0 has 'A': 1; give a text"),
+        ("true", (), {0: {"A=": "1"}}, "which no process can have"),
+        ("true", (), {0: {"A": "1\0"}}, "which no process can have"),
+        ("true", ("a\0",), {0: {}}, "local rank 0 has the argument 'a\\x00': leave out NUL"),
+    ],
+)
+def test_what_no_process_can_be_given_is_named(entrypoint: Any, args: Any, envs: Any, words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(words)):
+        start_processes("n", entrypoint, args, envs)
 
 
 def test_a_text_is_no_list_of_arguments() -> None:

@@ -132,14 +132,14 @@ def test_a_function_of_a_session_can_not_be_imported() -> None:
         "def double(n): return 2 * n\n"
         "start_processes('d', double, {0: (21,)}, {0: {}})\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (
-        "double is defined in a session that another process can't import: put it into a file" in run.stderr
-    )
+    for arguments, text in ((["-c", program], ""), (["-"], program)):
+        run = subprocess.run(
+            [sys.executable, *arguments],
+            input=text,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert "double is defined in a session that another process can't import: put it into" in run.stderr

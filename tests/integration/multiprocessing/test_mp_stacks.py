@@ -43,12 +43,16 @@ def started(context: PContext, *marks: Path) -> PContext:
     return context
 
 
-@pytest.mark.parametrize("kind", ["command", "spawn", "fork"])
+RECORD = "from elastic.multiprocessing import record\n@record\ndef main(): exec({text!r}, {{}})\nmain()\n"
+
+
+@pytest.mark.parametrize("kind", ["command", "recorded", "spawn", "fork"])
 def test_all_threads_of_a_hung_worker_are_shown(start: Start, tmp_path: Path, kind: str) -> None:
     marks = [tmp_path / "0", tmp_path / "1"]
     programs = [HANG.format(mark=str(mark)) for mark in marks]
-    if kind == "command":
-        commands = [python(REGISTER + text) for text in programs]
+    if kind in {"command", "recorded"}:
+        scripts = [REGISTER + text if kind == "command" else RECORD.format(text=text) for text in programs]
+        commands = [python(script) for script in scripts]
         context = start(*commands, dump_stacks=True, env={"PYTHONPATH": ENVIRONMENT["PYTHONPATH"]})
     else:
         workers = [(text,) for text in programs]

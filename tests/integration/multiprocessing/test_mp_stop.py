@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from mp_support import ENVIRONMENT, Living, Start, eventually
 
-from elastic.multiprocessing import PContext, escalation
-from elastic.multiprocessing.stopping import Stopping
+from elastic.multiprocessing import PContext
+from elastic.utils.ending import end
 from elastic.utils.tether import Process, Tether, list_processes, read_process
 
 pytest_plugins = ("mp_fixtures",)
@@ -149,9 +149,8 @@ def test_no_descriptor_thread_or_child_is_left(start: Start) -> None:
     assert children <= before[2]
 
 
-def test_what_can_not_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_killed_is_given_up() -> None:
     # Nothing in user space is unkillable, but something that is born as fast as it is killed comes close.
-    monkeypatch.setattr(escalation, "GIVE_UP_SECONDS", 0.5)
     children: list[subprocess.Popen[bytes]] = []
 
     def find() -> list[Process]:
@@ -160,17 +159,8 @@ def test_what_can_not_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         assert process is not None
         return [process]
 
-    with select.epoll() as epoll:
-        stopping = Stopping(find, epoll, death_signal=signal.SIGTERM, grace=0.1, now=time.monotonic())
-        deadline = time.monotonic() + 60
-        while not stopping.is_over:
-            assert time.monotonic() < deadline
-            assert stopping.next_wakeup is not None
-            for fd, _ in epoll.poll(max(0.0, stopping.next_wakeup - time.monotonic())):
-                assert stopping.note(fd)
-            stopping.advance(time.monotonic())
-        stopping.close()
-    assert [process.pid for process in stopping.survivors] == [children[-1].pid]
+    survivors = end(find, grace=0.1, give_up_after=0.5)
+    assert [process.pid for process in survivors] == [children[-1].pid]
     for child in children:
         child.kill()
         child.wait()
@@ -226,6 +216,28 @@ def says(process: subprocess.Popen[str]) -> str:
 def test_nothing_outlives_a_killed_agent(mark: str, living: Living, tmp_path: Path) -> None:
     with agent("time.sleep(1000)", STUBBORN.format(mark=mark), tmp_path) as process:
         eventually(lambda: len(living()) >= 6)
+        process.kill()
+    eventually(lambda: not living())
+
+
+WATCHED = """
+first = context._tether.pid
+print(first, flush=True)
+while context._tether.pid == first:
+    context.wait(1)
+print(context._tether.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_not_even_if_the_process_that_sees_to_it_was_killed(
+    mark: str, living: Living, tmp_path: Path
+) -> None:
+    with agent(WATCHED, STUBBORN.format(mark=mark), tmp_path) as process:
+        eventually(lambda: len(living()) >= 6)
+        helper = int(says(process))
+        os.kill(helper, signal.SIGKILL)
+        assert int(says(process)) != helper
         process.kill()
     eventually(lambda: not living())
 

@@ -91,6 +91,7 @@ EVERY_FLAG: list[tuple[list[str], str, object]] = [
     (["--duplicate-stdout-filters=a,,b,c"], "duplicate_stdout_filters", ("a,b", "c")),
     (["--duplicate-stderr-filters=x"], "duplicate_stderr_filters", ("x",)),
     (["--exit-barrier-timeout=0"], "exit_barrier_timeout", 0.0),
+    (["--finish-timeout=90"], "finish_timeout", 90.0),
     (["--event-log-handler=file:/var/log/a.jsonl"], "event_log_handler", "file:/var/log/a.jsonl"),
     (["--metrics-port=9400"], "metrics_port", 9400),
     (["--metrics_host=[::1]"], "metrics_host", "::1"),

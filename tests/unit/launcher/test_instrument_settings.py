@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"metrics_port": 65536}, "metrics_port=65536 is no port"),
     ({"metrics_port": -1}, "metrics_port=-1 is no port"),
     ({"health_port": 70000}, "health_port=70000 is no port"),
+    ({"metrics_port": "9400"}, "metrics_port='9400' is no port"),
+    ({"health_port": True}, "health_port=True is no port"),
+    ({"health_host": ""}, "health_host='' is no host"),
+    ({"metrics_host": None}, "metrics_host=None is no host"),
+    ({"metrics_host": "node0:9400"}, "metrics_host='node0:9400' is no host"),
+    ({"silence_timeout": timedelta(seconds=5)}, "is no duration; give a number of seconds"),
+    ({"node_check_timeout": "60"}, "node_check_timeout='60' is no duration"),
+    ({"node_check": ["check", "it"]}, "node_check ['check', 'it'] is no text"),
     ({"first_report_timeout": -1.0}, "first_report_timeout=-1.0 is no duration; make it 0 or more"),
     ({"silence_timeout": math.inf}, "silence_timeout=inf is no duration"),
     ({"silence_timeout": math.nan}, "silence_timeout=nan is no duration"),
@@ -33,6 +42,7 @@ def test_a_setting_that_is_wrong_is_refused_in_one_sentence(settings: dict[str, 
 
 
 def test_the_ends_of_what_is_right() -> None:
+    InstrumentSettings(metrics_host="::1", health_host="0.0.0.0")
     InstrumentSettings(metrics_port=0, health_port=65535, first_report_timeout=0, silence_timeout=1e9)
 
 

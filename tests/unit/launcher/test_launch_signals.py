@@ -3,11 +3,12 @@
 import contextlib
 import os
 import signal
+import subprocess
 import threading
 
 import pytest
 
-from elastic.launcher.signals import raised_as_exceptions
+from elastic.launcher.signals import collecting_children, raised_as_exceptions
 from elastic.multiprocessing.signals import SignalException
 
 
@@ -100,3 +101,15 @@ def test_news_are_overheard() -> None:
     with raised_as_exceptions([signal.SIGTERM], ignored=[signal.SIGUSR1]):
         os.kill(os.getpid(), signal.SIGUSR1)
     assert signal.getsignal(signal.SIGUSR1) is before
+
+
+def test_children_that_nobody_wanted_to_hear_of_are_collected_inside_the_block() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with collecting_children():
+            assert subprocess.run(["sh", "-c", "exit 3"], check=False).returncode == 3
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    with collecting_children():
+        assert signal.getsignal(signal.SIGCHLD) is before

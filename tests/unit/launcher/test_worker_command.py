@@ -107,4 +107,5 @@ def test_a_log_directory_that_is_read_only_is_refused(
 
 def test_loopback_is_seen_in_names_and_addresses() -> None:
     hosts = ["localhost", "127.3.2.1", "::1", "192.0.2.1", "2001:db8::1", "no-such-host.invalid"]
-    assert loopback_hosts(hosts) == ["localhost", "127.3.2.1", "::1"]
+    for serves_names in (False, True):
+        assert loopback_hosts(hosts, serves_names=serves_names) == ["localhost", "127.3.2.1", "::1"]

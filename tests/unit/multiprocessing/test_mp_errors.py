@@ -298,6 +298,16 @@ def test_an_error_file_that_was_never_written_is_none(tmp_path: Path) -> None:
         (("OSError: first", "KeyError: 2"), "KeyError: 2"),
         (("[rank1]: Traceback (most recent call last):", "[rank1]:   File", "[rank1]: a.B: c"), "a.B: c"),
         (("[rank1]: RuntimeError: [gloo] closed by peer",), "RuntimeError: [gloo] closed by peer"),
+        (
+            (
+                "  + Exception Group Traceback (most recent call last):",
+                "  | ExceptionGroup: two (2 sub-exceptions)",
+                "  +-+---------------- 1 ----------------",
+                "    | KeyError: 'b'",
+                "    +-----",
+            ),
+            "ExceptionGroup: two (2 sub-exceptions)",
+        ),
         (("an Error: in prose",), ""),
         (("Traceback (most recent call last):",), ""),
     ],

@@ -43,4 +43,10 @@ def test_redirects_unite_their_streams() -> None:
     assert Redirects.from_default(Std.ALL).streams(2) == {0: Std.ALL, 1: Std.ALL}
     assert Redirects.from_str("1:3,0:2").streams(3) == {0: Std.ERR, 1: Std.ALL, 2: Std.NONE}
     # What is given for the wrong stream has no effect.
+    assert to_map(Redirects.from_str("1:3"), 2) == {0: Std.NONE, 1: Std.ALL}
     assert Redirects(stdouts=Std.ERR, stderrs=Std.OUT).streams(1) == {0: Std.NONE}
+
+
+def test_what_names_no_streams_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"'3' names no streams: give a Std"):
+        to_map("3", 2)  # type: ignore[arg-type]

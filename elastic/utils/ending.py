@@ -1,25 +1,44 @@
-"""Ends every process of a worker group, by the ladder of :mod:`elastic.multiprocessing.escalation`.
+"""Ends a group of processes to the last descendant, by the ladder of :mod:`elastic.utils.escalation`.
 
-Non-blocking: it registers what it waits for with its owner's epoll, and performs due steps when asked to.
-Signals go to all processes of all workers at once: a group that is stopped one by one takes as long as all
-of them together, and its members see each other disappear.
+The one way in which this project kills: workers, a node check, and what a dead agent leaves. Who belongs to
+the group is looked up anew at each step. Signals go to all of it at once: a group that is stopped one by one
+takes as long as all of its members together, and they see each other disappear.
+
+:class:`Ending` never blocks: it registers what it waits for with its owner's epoll, and performs due steps
+when asked to. :func:`end` is the same for a caller with nothing else to do. The standard library only, and
+parts of ours that need no more: it also runs in the helper of a tether.
 """
 
 import os
 import select
 import signal
+import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from elastic.multiprocessing import escalation
-from elastic.multiprocessing.escalation import Escalation, Phase, Step
-from elastic.multiprocessing.stacks import StackDump
+from elastic.utils import escalation
+from elastic.utils.escalation import GIVE_UP_SECONDS, Escalation, Phase, Step
 from elastic.utils.tether import Process, open_pidfd, send_signal
 
 _MOST_AWAITED = 256  # well below the usual limit of open files
 
 
-class Stopping:
-    """One run of the ladder, which begins with the signal, or with stacks that are written before it.
+class Prelude(Protocol):
+    """Something that must be over before the group is asked to end, such as stacks that are being written."""
+
+    @property
+    def until(self) -> float:
+        """When it is over at the latest, in monotonic seconds. It may become earlier."""
+
+    def note(self, fd: int) -> bool:
+        """Take an event of the epoll; False if the descriptor isn't one of its own."""
+
+    def close(self) -> None:
+        """End it. The epoll stays open."""
+
+
+class Ending:
+    """One run of the ladder, which begins with the signal, or with a prelude to it.
 
     Args:
         find: Returns the living processes of the group.
@@ -27,7 +46,8 @@ class Stopping:
         death_signal: How to ask.
         grace: Seconds from now to the kill.
         now: Monotonic time.
-        dump: Stacks that are being written; the signal waits for them.
+        give_up_after: Seconds from the first kill until what still lives is left alone.
+        prelude: The signal waits for it. It is closed here.
     """
 
     def __init__(
@@ -38,7 +58,8 @@ class Stopping:
         death_signal: int,
         grace: float,
         now: float,
-        dump: StackDump | None = None,
+        give_up_after: float = GIVE_UP_SECONDS,
+        prelude: Prelude | None = None,
     ) -> None:
         self._find = find
         self._epoll = epoll
@@ -47,11 +68,12 @@ class Stopping:
         self._seen: set[tuple[int, int]] = set()
         self._is_due = True
         self._kill_at = now + (0.0 if death_signal == signal.SIGKILL else grace)
-        self._dump = dump
+        self._give_up_after = give_up_after
+        self._prelude = prelude
         self._ladder: Escalation | None = None
         self.survivors: list[Process] = []
         """What could not be killed, once :attr:`is_over`."""
-        if dump is None or dump.until <= now:
+        if prelude is None or prelude.until <= now:
             self._begin(now)
 
     @property
@@ -65,7 +87,7 @@ class Stopping:
         if self._is_due and not self.is_over:
             return 0.0  # ends were noted, but not yet acted upon
         if self._ladder is None:
-            return None if self._dump is None else self._dump.until
+            return None if self._prelude is None else self._prelude.until
         return self._ladder.next_wakeup
 
     @property
@@ -74,7 +96,7 @@ class Stopping:
         return {pid for pid, _ in self._seen}
 
     def hurry(self, death_signal: int, grace: float, now: float) -> None:
-        """Ask again, and let the kill come earlier where ``grace`` says so; never later, nor after stacks."""
+        """Ask again, and let the kill come earlier where ``grace`` says so, never later. A prelude ends."""
         if death_signal == signal.SIGKILL:
             grace = 0.0
         if self._ladder is None:
@@ -90,7 +112,7 @@ class Stopping:
         """Take an event of the epoll; False if the descriptor isn't one of ours."""
         if fd in self._awaited:
             self._forget(fd)
-        elif self._dump is None or not self._dump.note(fd):
+        elif self._prelude is None or not self._prelude.note(fd):
             return False
         self._is_due = True
         return True
@@ -100,7 +122,7 @@ class Stopping:
         if self.is_over:
             return
         self._is_due = False
-        if self._ladder is None and self._dump is not None and now < self._dump.until:
+        if self._ladder is None and self._prelude is not None and now < self._prelude.until:
             return
         ladder = self._ladder or self._begin(now)
         if not self._awaited:  # all that we know of are gone: perhaps they had children since
@@ -120,17 +142,17 @@ class Stopping:
 
     def close(self) -> None:
         """Close what it registered. The epoll stays open."""
-        if self._dump is not None:
-            self._dump.close()
+        if self._prelude is not None:
+            self._prelude.close()
         for fd in list(self._awaited):
             self._forget(fd)
 
     def _begin(self, now: float) -> Escalation:
         """Begin the ladder."""
-        if self._dump is not None:
-            self._dump.close()
-            self._dump = None
-        self._ladder = escalation.begin(now, self._kill_at - now)
+        if self._prelude is not None:
+            self._prelude.close()
+            self._prelude = None
+        self._ladder = escalation.begin(now, self._kill_at - now, self._give_up_after)
         self._ask(self._find())
         return self._ladder
 
@@ -160,3 +182,37 @@ class Stopping:
         del self._awaited[fd]
         self._epoll.unregister(fd)
         os.close(fd)
+
+
+def end(
+    find: Callable[[], list[Process]],
+    death_signal: int = signal.SIGTERM,
+    *,
+    grace: float,
+    give_up_after: float = GIVE_UP_SECONDS,
+) -> list[Process]:
+    """End a group, and wait until it is gone or given up. Returns what could not be killed.
+
+    Args:
+        find: Returns the living processes of the group.
+        death_signal: How to ask.
+        grace: Seconds from now to the kill; none for SIGKILL.
+        give_up_after: Seconds from the kill to the end of all patience.
+    """
+    with select.epoll() as epoll:
+        ending = Ending(
+            find,
+            epoll,
+            death_signal=death_signal,
+            grace=grace,
+            now=time.monotonic(),
+            give_up_after=give_up_after,
+        )
+        try:
+            while (due := ending.next_wakeup) is not None:
+                for fd, _ in epoll.poll(max(0.0, due - time.monotonic())):
+                    ending.note(fd)
+                ending.advance(time.monotonic())
+        finally:
+            ending.close()
+    return ending.survivors

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic.multiprocessing.escalation import (
+from elastic.utils.escalation import (
     CONFIRM_SECONDS,
     GIVE_UP_SECONDS,
     RESCAN_SECONDS,

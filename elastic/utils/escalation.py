@@ -2,7 +2,7 @@
 
 Time comes in as monotonic seconds and the number of processes that still live comes in as a count;
 what comes out is the next state and the step to perform. It signals nothing and reads no clock;
-:mod:`elastic.multiprocessing.stopping` does, for the blocking and the non-blocking interface alike.
+:mod:`elastic.utils.ending` does, for whoever waits and for whoever must not.
 
 ::
 
@@ -48,10 +48,11 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """One ladder. Times are monotonic seconds."""
+    """One ladder. Times are monotonic seconds; ``give_up_after`` counts from the first kill."""
 
     phase: Phase
     kill_at: float
+    give_up_after: float = GIVE_UP_SECONDS
     rescan_at: float = 0.0
     give_up_at: float = 0.0
     confirm_at: float | None = None
@@ -71,9 +72,9 @@ class Escalation:
         return self.kill_at if self.phase is Phase.ASKED else min(self.rescan_at, self.give_up_at)
 
 
-def begin(now: float, grace: float) -> Escalation:
+def begin(now: float, grace: float, give_up_after: float = GIVE_UP_SECONDS) -> Escalation:
     """Start a ladder: everyone has just been asked to end and has ``grace`` seconds to do so."""
-    return Escalation(phase=Phase.ASKED, kill_at=now + max(grace, 0.0))
+    return Escalation(phase=Phase.ASKED, kill_at=now + max(grace, 0.0), give_up_after=give_up_after)
 
 
 def shorten(ladder: Escalation, now: float, grace: float) -> Escalation:
@@ -100,7 +101,7 @@ def advance(ladder: Escalation, now: float, *, living: int) -> tuple[Escalation,
             ladder,
             phase=Phase.KILLING,
             rescan_at=now + RESCAN_SECONDS,
-            give_up_at=now + GIVE_UP_SECONDS,
+            give_up_at=now + ladder.give_up_after,
         )
         return killing, Step.KILL
     if now >= ladder.give_up_at:
