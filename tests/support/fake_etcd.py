@@ -7,7 +7,7 @@ no clock of its own (the simulated world tells it the time) and never drops or r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from elastic.rendezvous.core.actions import Absent, Commit, Guard, Keep, Put, SameCreation, Unchanged
@@ -72,8 +72,13 @@ class FakeEtcd:
 
     def revoke(self, lease: int, why: str = "revoked") -> None:
         """Ends a lease, and its keys with it. An unknown lease is ended already."""
-        self.leases.pop(lease, None)
-        gone = sorted(key for key, stored in self.data.items() if stored.lease == lease)
+        self.revoke_all({lease}, why)
+
+    def revoke_all(self, leases: Collection[int], why: str) -> None:
+        """Ends leases at once, and their keys with them."""
+        for lease in leases:
+            self.leases.pop(lease, None)
+        gone = sorted(key for key, stored in self.data.items() if stored.lease in leases)
         if gone:
             self.revision += 1
         for key in gone:

@@ -153,7 +153,7 @@ def _lose_next(world: World, victim: str) -> Callable[[str], Reply]:
 
 def _revoke(world: World, node: SimulatedNode) -> None:
     assert node.lease is not None
-    world.etcd.revoke(node.lease)
+    world.place.revoke(node.lease)
 
 
 def _set(*, paused: bool | None = None, cut: bool | None = None) -> Callable[[World, SimulatedNode], None]:
@@ -176,7 +176,7 @@ _VERBS: dict[str, Callable[[World, SimulatedNode], None]] = {
     "drain": lambda _, node: node.drain(),
     "succeed": lambda _, node: node.succeed(),
     "close": lambda _, node: node.close("a caller closed it"),
-    "delete": lambda world, node: world.etcd.delete(NODES + node.node_id, "by an operator"),
+    "delete": lambda world, node: world.place.delete(NODES + node.node_id, "by an operator"),
     "revoke": _revoke,
     "pause": _set(paused=True),
     "resume": _set(paused=False),

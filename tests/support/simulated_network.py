@@ -1,9 +1,4 @@
-"""What lies between the simulated nodes and the simulated etcd: requests, watches and inboxes.
-
-Each watch goes on from the revision that it has told, and tells the next event only when it is asked to,
-so whoever drives the world decides how late a node's news is. That a connection is cut, or that the store
-has lost its data, a watch finds out the way the real one does.
-"""
+"""What lies between the simulated nodes and the place of their records: requests, clocks and inboxes."""
 
 from __future__ import annotations
 
@@ -12,12 +7,11 @@ import queue
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from elastic.rendezvous.backends.api import Interrupted, Learned, Missed, News, Resumed
-from elastic.rendezvous.core.actions import Commit
+from elastic.rendezvous.backends.api import MembershipBackend
 from elastic.rendezvous.core.records import Round
 from elastic.rendezvous.loop import Item
-from support.fake_etcd import FakeEtcd, in_scope
 
 
 class Reply(enum.Enum):
@@ -31,21 +25,72 @@ class Reply(enum.Enum):
 
 @dataclass(slots=True)
 class Network:
-    """How the nodes reach etcd.
+    """How the nodes reach the place where their records are.
 
-    `reply` is asked for each request of a node, `before` is called ahead of it, and `late` takes the
-    transactions that are applied later. `spread` is what nodes choose the length of their pauses by.
+    `reply` is asked for each request of a node, and `meanwhile` is called ahead of it, and where it takes its
+    time, before its answer. `late` takes what is applied later, with what it is. `spread` is what nodes
+    choose the length of their pauses by, and `sleep` is called for a pause inside a call.
     """
 
-    etcd: FakeEtcd
     clock: Callable[[], float]
     reply: Callable[[str], Reply]
-    before: Callable[[str], None]
+    meanwhile: Callable[[str], None]
     given: Callable[[str, Round], None]
     say: Callable[[str], None]
     spread: Callable[[float, float], float]
+    sleep: Callable[[str, float], None]
     down: bool = False
-    late: list[tuple[Commit, int | None]] = field(default_factory=list)
+    late: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A node's own clock: it began elsewhere, and runs at a rate of its own."""
+
+    world: Callable[[], float]
+    offset: float = 0.0
+    rate: float = 1.0
+
+    def now(self) -> float:
+        return self.offset + self.rate * self.world()
+
+    def in_world(self, time: float) -> float:
+        """When it shows that time, by the world's clock."""
+        when = (time - self.offset) / self.rate
+        return when if self.offset + self.rate * when >= time else when + 1e-6
+
+
+class Access(Protocol):
+    """One node's way to its records: a backend, and what the driver of the world does with it.
+
+    `cut` is the state of its connection, and `reachable` says whether it has one at present. `lease` names
+    the lease that the node holds, if it does.
+    """
+
+    cut: bool
+
+    @property
+    def backend(self) -> MembershipBackend: ...
+
+    @property
+    def reachable(self) -> bool: ...
+
+    @property
+    def lease(self) -> object | None: ...
+
+    @property
+    def times(self) -> list[float]:
+        """When something becomes due, by the world's clock."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something that the node can be told."""
+
+    def take_news(self, *, lease_first: bool = False, which: Callable[[int], int] = lambda _: 0) -> None:
+        """Puts one piece of news into the inbox. `which` picks one of so many sources of it."""
+
+    def keep_alive(self) -> None:
+        """Time has gone on, and the node is there."""
 
 
 class SimulatedInbox:
@@ -64,61 +109,3 @@ class SimulatedInbox:
         if not self.items:
             raise queue.Empty
         return self.items.popleft()
-
-
-class SimulatedWatch:
-    """Tells events of `scope` from a revision on, one by one."""
-
-    def __init__(self, network: Network, scope: tuple[str, ...], after: int) -> None:
-        self._etcd = network.etcd
-        self._scope = scope
-        self._told = after
-        self._history = self._etcd.history
-        self._next = 0
-        self.interrupted = False
-        self.ended = False
-        self._find()
-
-    def _find(self) -> None:
-        log = self._etcd.log
-        self._next = len(log)
-        while self._next and log[self._next - 1].revision > self._told:
-            self._next -= 1
-
-    def pending(self, *, reachable: bool) -> bool:
-        """Whether there is something to tell, if not an event then that none can come, or that they do."""
-        if self.ended or not reachable:
-            return not self.ended and not self.interrupted
-        return self.interrupted or self._history != self._etcd.history or self._next < len(self._etcd.log)
-
-    def take(self, *, reachable: bool) -> News | None:
-        """The next of it; None for an event that is not of this scope."""
-        if not reachable:
-            self.interrupted = True
-            return Interrupted("etcd cannot be reached")
-        if self._history != self._etcd.history:
-            self._history = self._etcd.history
-            if self._etcd.revision < self._told:
-                self.ended = True
-                return Missed("etcd is behind what this watch has seen", wiped=True)
-            self._find()
-            return self._resumed()
-        if self.interrupted:
-            return self._resumed()
-        fact = self._etcd.log[self._next]
-        self._next += 1
-        self._told = fact.revision
-        return Learned((fact,)) if in_scope(fact.key, self._scope) else None
-
-    def _resumed(self) -> News | None:
-        was, self.interrupted = self.interrupted, False
-        return Resumed() if was else None
-
-    def miss(self) -> Missed:
-        """It has fallen so far behind that etcd has dropped what it missed."""
-        self.ended = True
-        return Missed("etcd has compacted what this watch missed")
-
-    def hear_again(self, count: int) -> None:
-        """The stream is resumed from an earlier revision, and tells the last events again."""
-        self._next = max(0, self._next - count)

@@ -8,6 +8,7 @@ come. The agent does what the real one does with a situation: it starts "workers
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 
 from elastic.rendezvous.core.actions import Commit, Put
 from elastic.rendezvous.core.invariants import Violation
@@ -17,8 +18,8 @@ from elastic.rendezvous.core.records import Failure, Node, Round, Want
 from elastic.rendezvous.core.rules import Rules
 from elastic.rendezvous.shell import Shell
 from elastic.rendezvous.situation import Situation
-from support.simulated_backend import SimulatedBackend
-from support.simulated_network import Network, SimulatedInbox
+from support.simulated_network import Clock, Network, SimulatedInbox
+from support.simulated_place import Place
 
 GOODBYE = 5.0
 """Seconds for which an agent that goes waits for its goodbye to be heard."""
@@ -56,7 +57,9 @@ class SimulatedNode:
         name: str,
         *,
         rules: Rules,
+        place: Place,
         network: Network,
+        clock: Clock,
         max_restarts: int,
         failsafe: float | None = None,
     ) -> None:
@@ -75,6 +78,7 @@ class SimulatedNode:
         self.node_id = node_id
         self.name = name
         self.network = network
+        self.clock = clock
         self.max_restarts = max_restarts
         self.phase = Phase.JOINING
         self.workers: int | None = None
@@ -84,13 +88,13 @@ class SimulatedNode:
         self.busy = False
         self._requests = 0
         self.protocol = Protocol(template, rules)
-        self.backend = SimulatedBackend(node_id, network, checks=self._check)
+        self.access = place.access(node_id, clock=clock, checks=self._check)
         self.inbox = SimulatedInbox()
         self.shell = Shell(
             self.protocol,
-            self.backend,
+            self.access.backend,
             failsafe=failsafe,
-            clock=network.clock,
+            clock=clock.now,
             spread=network.spread,
             inbox=self.inbox,
         )
@@ -106,28 +110,33 @@ class SimulatedNode:
 
     @property
     def cut(self) -> bool:
-        return self.backend.cut
+        return self.access.cut
 
     @cut.setter
     def cut(self, cut: bool) -> None:
-        self.backend.cut = cut
+        self.access.cut = cut
 
     @property
-    def lease(self) -> int | None:
-        return self.backend.lease
+    def lease(self) -> object | None:
+        return self.access.lease
 
     @property
     def awake(self) -> bool:
-        """Whether it can do anything at present."""
-        return self.gone is None and not self.paused and not self.busy
+        """Whether its shell and its agent can do anything at present."""
+        return self.listens and not self.busy
+
+    @property
+    def listens(self) -> bool:
+        """Whether news can come to it, also while its shell is in the middle of a call."""
+        return self.gone is None and not self.paused
 
     @property
     def reachable(self) -> bool:
-        return self.awake and self.backend.reachable
+        return self.awake and self.access.reachable
 
     @property
     def has_news(self) -> bool:
-        return self.awake and self.backend.has_news
+        return self.listens and self.access.has_news
 
     @property
     def wants_turn(self) -> bool:
@@ -135,16 +144,17 @@ class SimulatedNode:
         if not self.awake or self.shell.situation.gone:
             return False
         due = self.shell.due
-        return bool(self.inbox.items) or (due is not None and due <= self.network.clock())
+        return bool(self.inbox.items) or (due is not None and due <= self.clock.now())
 
     @property
     def times(self) -> list[float]:
-        """When something becomes due on this node even if nothing happens."""
-        if not self.awake:
+        """When something becomes due on this node even if nothing happens, by the world's clock."""
+        if not self.listens:
             return []
         going = self._goes_by if self.phase is Phase.LEAVING else self._saved_by
         shell = None if self.shell.situation.gone else self.shell.due
-        return [t for t in (shell, going, self.backend.lease_ends) if t is not None]
+        own = [self.clock.in_world(t) for t in (shell, going) if t is not None and self.awake]
+        return [*own, *self.access.times]
 
     def crash(self) -> None:
         self.workers = None
@@ -160,6 +170,13 @@ class SimulatedNode:
             return
         finally:
             self.busy = False
+
+    def hear(self, *, lease_first: bool = False, which: Callable[[int], int] = lambda _: 0) -> None:
+        """One piece of news comes in."""
+        try:
+            self.access.take_news(lease_first=lease_first, which=which)
+        except Crashed:
+            return
 
     def _check(self, commit: Commit) -> None:
         self._requests += 1
@@ -252,13 +269,13 @@ class SimulatedNode:
     def drain(self) -> None:
         """It will leave when its workers, and those of the others, have saved."""
         if self.phase is not Phase.LEAVING and self._saved_by is None:
-            self._saved_by = self.network.clock() + SAVING
+            self._saved_by = self.clock.now() + SAVING
             self.shell.post(lambda protocol: protocol.drain("it was asked to"))
 
     def _has_saved(self, now: Situation) -> bool:
         """The workers save as soon as the others are told, too; or there are none, or time is over."""
         others = now.nodes_leaving > 0 or now.verdict.standing is Standing.SUPERSEDED
-        return others or self.phase is not Phase.RUNNING or self.network.clock() >= (self._saved_by or 0.0)
+        return others or self.phase is not Phase.RUNNING or self.clock.now() >= (self._saved_by or 0.0)
 
     def leave(self) -> None:
         if self.phase is not Phase.LEAVING:
@@ -273,16 +290,16 @@ class SimulatedNode:
     def _go(self, how: str) -> None:
         self.workers = None
         self.phase, self._how = Phase.LEAVING, how
-        self._goes_by = self.network.clock() + GOODBYE
+        self._goes_by = self.clock.now() + GOODBYE
         self.shell.post(lambda protocol: protocol.leave("it was asked to"))
 
     def _take_leave(self, now: Situation) -> bool:
-        if not now.gone and self.network.clock() < self._goes_by:
+        if not now.gone and self.clock.now() < self._goes_by:
             return False
         unheard = "" if now.heard else ", without a goodbye"
         self.network.say(f"{self.node_id}: {self._how}{unheard}")
         self.gone = self._how
-        self.backend.close()
+        self.access.backend.close()
         return True
 
 

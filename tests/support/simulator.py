@@ -1,4 +1,4 @@
-"""A deterministic world of simulated nodes over a simulated etcd, and the checks on what they do.
+"""A deterministic world of simulated nodes over a simulated place for their records, and the checks on them.
 
 `World` owns the time, the nodes and the history. Whoever drives it decides the order of things: the
 seeded schedules of :mod:`support.schedules` at random, the text scenarios in the order of names. Each
@@ -16,10 +16,11 @@ from elastic.rendezvous.core.invariants import History, Violation
 from elastic.rendezvous.core.records import Leader, Node, Record, Round, Terminal
 from elastic.rendezvous.core.rules import Rules
 from elastic.rendezvous.core.view import CLOSED, HISTORY, LEADER, NODES, ROUND, Fact
-from support.fake_etcd import FakeEtcd, LeaseGone
-from support.simulated_backend import LEASE
-from support.simulated_network import Network, Reply
+from support.fake_etcd import FakeEtcd
+from support.simulated_backend import Etcd
+from support.simulated_network import Clock, Network, Reply
 from support.simulated_node import Crashed, SimulatedNode
+from support.simulated_place import LEASE, Place
 
 _ACTIONS_AT_ONCE = 400
 """More actions than this without time going on are a loop that never ends."""
@@ -41,6 +42,7 @@ def describe(record: Record) -> str:
         text = f"{record.round} {record.phase.value} [{names}]"
         text += f" waiting={record.nodes_waiting}" if record.nodes_waiting else ""
         text += f" leaving={record.nodes_leaving}" if record.nodes_leaving else ""
+        text += f" finished={','.join(map(str, record.finished))}" if record.finished else ""
         text += f" failures={record.failures}" if record.failures else ""
         text += f" incarnation={record.incarnation}" if record.incarnation > 1 else ""
         return f"{text}: {record.cause}"
@@ -52,13 +54,14 @@ def describe(record: Record) -> str:
 
 @dataclass(slots=True)
 class World:
-    """`rules` are those of nodes that are not given their own.
+    """`rules` are those of nodes that are not given their own, and `over` is the kind of place for records.
 
     `reply` decides what becomes of each request of a node, `meanwhile` is called ahead of it (and may let
     other nodes act), and `spread` decides how long a node's pauses are.
     """
 
     rules: Rules
+    over: type[Place] = Etcd
     max_restarts: int = 3
     reply: Callable[[str], Reply] = lambda _: Reply.ARRIVES
     meanwhile: Callable[[], None] = lambda: None
@@ -69,20 +72,25 @@ class World:
     history: History = field(default_factory=History)
     before: dict[int, Round] = field(default_factory=dict)
     writes: Counter[str] = field(default_factory=Counter)
-    etcd: FakeEtcd = field(init=False)
+    place: Place = field(init=False)
     network: Network = field(init=False)
 
     def __post_init__(self) -> None:
-        self.etcd = FakeEtcd(self._written)
         self.network = Network(
-            self.etcd,
             clock=lambda: self.now,
             reply=self._reply,
-            before=self._before,
+            meanwhile=self._meanwhile,
             given=self._given,
             say=self.say,
             spread=self._spread,
+            sleep=self._sleep,
         )
+        self.place = self.over(FakeEtcd(self._written), self.network)
+
+    @property
+    def records(self) -> FakeEtcd:
+        """What is there."""
+        return self.place.records
 
     def _reply(self, node_id: str) -> Reply:
         return self.reply(node_id)
@@ -90,10 +98,14 @@ class World:
     def _spread(self, least: float, most: float) -> float:
         return self.spread(least, most)
 
-    def _before(self, node_id: str) -> None:
+    def _meanwhile(self, node_id: str) -> None:
         self.meanwhile()
         if self.nodes[node_id].gone is not None:
             raise Crashed
+
+    def _sleep(self, node_id: str, seconds: float) -> None:
+        self.advance(seconds)
+        self._meanwhile(node_id)
 
     def say(self, text: str) -> None:
         self.trace.append(f"{self.now:8.2f}  {text}")
@@ -105,12 +117,16 @@ class World:
         name: str | None = None,
         rules: Rules | None = None,
         failsafe: float | None = None,
+        offset: float = 0.0,
+        rate: float = 1.0,
     ) -> SimulatedNode:
         node = SimulatedNode(
             node_id,
             name or node_id,
             rules=rules or self.rules,
+            place=self.place,
             network=self.network,
+            clock=Clock(self.network.clock, offset, rate),
             max_restarts=self.max_restarts,
             failsafe=failsafe,
         )
@@ -124,13 +140,13 @@ class World:
 
     @property
     def committed(self) -> Round | None:
-        record = self.etcd.get(ROUND)
+        record = self.records.get(ROUND)
         return record if isinstance(record, Round) else None
 
     def wipe(self) -> None:
-        """etcd loses its data. Rounds that nobody knows of any more may then be used again."""
-        self.say("etcd: loses its data")
-        self.etcd.wipe()
+        """All data are lost. Rounds that nobody knows of any more may then be used again."""
+        self.say(f"{self.place.name}: loses its data")
+        self.place.wipe()
         self.before.update({world.round: world for world in self.history.worlds.values()})
         self.history = History()
 
@@ -139,7 +155,10 @@ class World:
     def _written(self, fact: Fact, why: str) -> None:
         record = None if fact.seen is None else fact.seen.record
         if not fact.key.startswith(HISTORY):
-            self.say(f"etcd: {fact.key} " + (f"deleted ({why})" if record is None else describe(record)))
+            self.say(
+                f"{self.place.name}: {fact.key} "
+                + (f"deleted ({why})" if record is None else describe(record))
+            )
         self.writes[why] += 1
         if isinstance(record, Round) and fact.key == ROUND:
             self.history.round_written(record)
@@ -159,7 +178,7 @@ class World:
         if not living:
             return
         committed = self.committed
-        if CLOSED in self.etcd.data:
+        if CLOSED in self.records.data:
             raise Violation(f"L4: the job has ended, and {sorted(living)} are still there")
         if len(living) < self.rules.min_nodes:
             return
@@ -176,13 +195,14 @@ class World:
             expected = committed.round if node_id in members else None
             if node.workers != expected:
                 raise Violation(f"L1: {node_id} runs round {node.workers}, and should run {expected}")
-            stored = self.etcd.data.get(NODES + node_id)
+            stored = self.records.data.get(NODES + node_id)
             if stored is None or not node.protocol.registered:
                 raise Violation(f"L1: {node_id} is not registered")
             if not node.shell.situation.connected:
-                raise Violation(f"L5: {node_id} takes etcd for away")
-        if self.etcd.get(LEADER) is None:
+                raise Violation(f"L5: {node_id} takes {self.place.name} for away")
+        if self.records.get(LEADER) is None:
             raise Violation("L1: nobody leads")
+        self.place.check_settled([node.lease for node in living.values()])
 
     # -- driving ----------------------------------------------------------------------------------
 
@@ -191,33 +211,28 @@ class World:
         self.now += seconds
         for node in self.nodes.values():
             if node.reachable or node.busy:
-                node.backend.keep_alive()
+                node.access.keep_alive()
         if not self.network.down:
-            self.etcd.expire(self.now)
+            self.place.expire()
 
     def go_down(self) -> None:
-        """etcd answers nobody. Its leases do not end meanwhile."""
-        self.say("etcd: is away")
+        """The place answers nobody. No leases end meanwhile."""
+        self.say(f"{self.place.name}: is away")
         self.network.down = True
 
     def come_back(self) -> None:
         self.network.down = False
-        self.elect()
+        self.place.elect()
 
     def elect(self) -> None:
-        """etcd has a new leader: all leases last anew from now on."""
-        self.say("etcd: has a new leader")
-        for lease in self.etcd.leases:
-            self.etcd.leases[lease] = self.now + LEASE
+        """Etcd has a new leader: all leases last anew from now on."""
+        self.place.elect()
 
     def deliver_late(self) -> None:
-        """A transaction that was on its way for long arrives."""
-        commit, lease = self.network.late.pop(0)
-        self.say(f"etcd: {commit.step} arrives late")
-        try:
-            self.etcd.commit(commit, lease)
-        except LeaseGone:
-            self.say("etcd: its lease is gone")
+        """What was on its way for long arrives."""
+        what, arrive = self.network.late.pop(0)
+        self.say(f"{self.place.name}: {what} arrives late")
+        arrive()
 
     def drain(self) -> None:
         """Everything that can happen without time going on, in the order of names."""
@@ -230,7 +245,7 @@ class World:
     def _turn(self, node: SimulatedNode) -> bool:
         moved = False
         while node.has_news:
-            node.backend.take_news()
+            node.hear()
             moved = True
         if node.wants_turn:
             node.turn()
@@ -247,7 +262,7 @@ class World:
 
     def _next_time(self, end: float) -> float:
         dues = [t for node in self.living for t in node.times if t > self.now]
-        unkept = [ends for ends in self.etcd.leases.values() if ends > self.now]
+        unkept = [ends for ends in self.records.leases.values() if ends > self.now]
         return min([end, *dues, *unkept, self.now + LEASE / 3])
 
 
