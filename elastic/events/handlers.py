@@ -148,15 +148,15 @@ def _file(argument: str) -> EventHandler:
     """Appends to a file, and puts it aside when it is full. One process at a time may write it."""
     if not argument:
         raise ValueError("the destination of events 'file' needs a path: write file:/path/to/events.jsonl")
-    path = Path(argument)
+    path = Path(argument).expanduser()  # no shell does it behind a colon
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file: logging.Handler
         if path.is_fifo():
             _require_reader(path)
-            file = _EventPipe(argument, encoding="utf-8")
+            file = _EventPipe(path, encoding="utf-8")
         else:
-            file = _EventFile(argument, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
+            file = _EventFile(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
     except OSError as error:
         raise OSError(error.errno, f"events can't be kept: {error.strerror}", argument) from error
     return LoggingEventHandler(file)

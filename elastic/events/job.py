@@ -12,7 +12,8 @@ round                 the round that it belongs to
 node, node_id         the node that it is about: its name, and the id of this life of it
 reporter              the name of the node whose agent says so
 cause                 why, in a word or a sentence
-revision              the etcd revision that orders it among the events of all nodes; None without etcd
+revision              the etcd revision that orders it among the events of all nodes: its own, or, where
+                      etcd has none for it, the newest that the reporter had heard of; None before that
 state                 what it has come to, in one word; for agents and workers torch's words
 duration_ms           how long it took, or had lasted, in milliseconds
 hostname, role        of the agent that says so
@@ -57,10 +58,12 @@ class Origin:
 class Standpoint:
     """Where an agent stands when something happens: its round and place in it, and what it has been through.
 
-    `total_run_time` is seconds. Before the first world there is neither round nor rank.
+    `total_run_time` is seconds. Before the first world there is neither round nor rank. `revision` is the
+    newest of etcd that it has heard of, for events that have none of their own.
     """
 
     round: int | None = None
+    revision: int | None = None
     group_rank: int | None = None
     group_world_size: int | None = None
     agent_restarts: int = 0
@@ -209,7 +212,7 @@ def _agent(
     """An event about the agent's own node."""
     about = _common(origin, at) | {
         "cause": cause or None,
-        "revision": revision,
+        "revision": at.revision if revision is None else revision,
         "state": state,
         "duration_ms": _milliseconds(seconds),
     }

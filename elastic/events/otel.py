@@ -21,7 +21,17 @@ SCOPE = "elastic.events"
 
 
 def open_otel(argument: str) -> OtelEventHandler:
-    """The handler of the destination. RuntimeError where OpenTelemetry is not installed."""
+    """The handler of the destination.
+
+    Raises:
+        ValueError: The argument is no URL.
+        RuntimeError: OpenTelemetry is not installed.
+    """
+    if argument and not argument.startswith(("http://", "https://")):
+        raise ValueError(
+            f"the destination of events 'otel' has the endpoint {argument!r}: give the whole URL, as in "
+            "otel:http://collector:4318/v1/logs, or none"
+        )
     try:
         from opentelemetry._logs import get_logger_provider  # noqa: PLC0415
         from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter  # noqa: PLC0415

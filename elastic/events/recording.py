@@ -24,7 +24,10 @@ from elastic.events.outlet import Outlet
 log = logging.getLogger("elastic.events")
 
 RDZV = "dynamic_rendezvous"
-"""The destination of rendezvous events. They are dropped until a handler is registered for it."""
+"""The destination of rendezvous events. They are dropped until a handler is registered for it.
+
+``register_event_handler("dynamic_rendezvous", handler)`` does that.
+"""
 EXIT_TIMEOUT = 2.0
 """Seconds that queued events may take when the process ends."""
 
@@ -57,6 +60,8 @@ class Recorder:
 
     def put(self, event: Event | RdzvEvent, destination: str) -> None:
         """Queue an event. ValueError for an unknown destination; one that can't be used is told of once."""
+        if not callable(getattr(event, "serialize", None)):  # the peers' own events have it too
+            raise TypeError(f"{event!r} is no event: make one by elastic.events.Event(name, source)")
         if self._over:
             log.warning("the event %r comes too late: this process is ending", event.name)
             return
@@ -116,7 +121,7 @@ def record(event: Event, destination: str = "null") -> None:
 
     Raises:
         ValueError: There is no such destination, or the event was changed into what is none.
-        TypeError: The event was changed into what is none.
+        TypeError: It is no event, or was changed into what is none.
     """
     _recorder.put(event, destination)
 
@@ -161,8 +166,16 @@ def _end() -> None:
 
 
 def record_rdzv_event(event: RdzvEvent) -> None:
-    """Send a rendezvous event to the handler registered for ``dynamic_rendezvous``, if there is one."""
+    """Send a rendezvous event to the handler registered for ``dynamic_rendezvous``, if there is one.
+
+    An agent that is started while there is one sends it each step of its rendezvous.
+    """
     _recorder.put(event, RDZV)
+
+
+def has_rdzv_handler() -> bool:
+    """Whether a handler is registered for ``dynamic_rendezvous``: else rendezvous events are dropped."""
+    return _recorder.open(RDZV) is not None
 
 
 def construct_and_record_rdzv_event(
@@ -189,7 +202,7 @@ def construct_and_record_rdzv_event(
         local_id: Tells agents of one process apart.
         rank: The node's rank, if it has one.
     """
-    if _recorder.open(RDZV) is None:
+    if not has_rdzv_handler():
         return
     caller = sys._getframe(1)
     record_rdzv_event(

@@ -1,9 +1,11 @@
 """The chronicle of an agent, put together: where its events go, and who may read its metrics.
 
-Composition. Loaded only for a job that wants either, since most want neither.
+Composition. Loaded only for a job that wants either, since most want neither. Steps of the rendezvous also go
+to the handler that is registered for those, if there is one.
 """
 
 import logging
+import os
 import socket
 from contextlib import ExitStack
 from functools import partial
@@ -12,9 +14,11 @@ from elastic import events, metrics
 from elastic.agent.server import WorkerSpec
 from elastic.agent.server.chronicle import Chronicle
 from elastic.events import job
+from elastic.events.steps import rdzv_event
 from elastic.launcher.config import LaunchConfig
 from elastic.launcher.entrypoint import entrypoint_name
 from elastic.launcher.errors import UsageError
+from elastic.rendezvous import DynamicRendezvousHandler, RendezvousHandler
 from elastic.rendezvous.naming import name_of
 
 __all__ = ["make_chronicle"]
@@ -32,7 +36,7 @@ def make_chronicle(config: LaunchConfig, spec: WorkerSpec, *, owner: ExitStack) 
     node = name_of(handler.node_id) or hostname
     if config.event_log_handler != "null":
         _prepare_events(config.event_log_handler)
-        owner.callback(events.flush)  # a caller may have registered handlers, and launch again
+    owner.callback(events.flush)  # a caller may have registered handlers, and launch again
     told = metrics.JobMetrics(
         metrics.JobFacts(
             run_id=handler.get_run_id(),
@@ -42,6 +46,7 @@ def make_chronicle(config: LaunchConfig, spec: WorkerSpec, *, owner: ExitStack) 
             rdzv_backend=handler.get_backend(),
             min_nodes=config.min_nodes,
             max_nodes=config.max_nodes,
+            lease_ttl=_lease_ttl(handler),
         )
     )
     if config.instruments.metrics_port is not None:
@@ -58,11 +63,26 @@ def make_chronicle(config: LaunchConfig, spec: WorkerSpec, *, owner: ExitStack) 
             rdzv_backend=handler.get_backend(),
             entry_point=_entry_point(spec),
         ),
-        record=partial(events.record, destination=config.event_log_handler),
+        record=partial(_record, destination=config.event_log_handler),
         metrics=told,
     )
     handler.observe(chronicle.changed)
     return chronicle
+
+
+def _record(event: events.Event, destination: str) -> None:
+    events.record(event, destination)
+    if events.has_rdzv_handler():
+        step = rdzv_event(event, pid=os.getpid())
+        if step is not None:
+            events.record_rdzv_event(step)
+
+
+def _lease_ttl(handler: RendezvousHandler) -> float:
+    """Seconds, 0 without etcd: over other stores nobody confirms a lease."""
+    if handler.get_backend() != "etcd" or not isinstance(handler, DynamicRendezvousHandler):
+        return 0.0
+    return handler.settings.ttl.total_seconds()
 
 
 def _prepare_events(destination: str) -> None:

@@ -7,6 +7,7 @@ import importlib
 import logging
 import shlex
 import socket
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -59,15 +60,22 @@ def make_instruments(
     :raises UsageError: one cannot be had as it was asked for.
     """
     settings = config.instruments
+    if config.metrics_cfg:
+        _configure_metrics(config.metrics_cfg)
     instruments: list[Instrument] = []
     stragglers = Stragglers(enabled=settings.find_stragglers)
-    if settings.metrics_port is not None or config.event_log_handler != "null":
+    if settings.metrics_port is not None or config.event_log_handler != "null" or _has_rdzv_handler():
         composer = importlib.import_module("elastic.launcher.chronicle")
         chronicle: Chronicle = composer.make_chronicle(config, spec, owner=owner)
         instruments.append(chronicle)
-        instruments.append(Reports(_watch(settings, environ, owner=owner), stragglers, found=chronicle.found))
+        watch = _watch(settings, environ, owner=owner)
+        measured = chronicle.metrics.typical_durations
+        instruments.append(Reports(watch, stragglers, found=chronicle.found, measured=measured))
     else:
         instruments.append(Reports(_watch(settings, environ, owner=owner), stragglers))
+    if "elastic.metrics" in sys.modules:  # else nobody can have configured a handler
+        published = importlib.import_module("elastic.agent.server.published")
+        instruments.append(published.Published(config.role, max_restarts=config.max_restarts))
     port = _health_port(settings, environ)
     if port is not None:
         composer = importlib.import_module("elastic.launcher.health")
@@ -78,16 +86,32 @@ def make_instruments(
     return instruments
 
 
+def _configure_metrics(handlers: Mapping[str, str]) -> None:
+    metrics = importlib.import_module("elastic.metrics")
+    try:
+        metrics.initialize_metrics(metrics.MetricsConfig(handlers))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"metrics_cfg={handlers!r}: {error}") from error
+
+
+def _has_rdzv_handler() -> bool:
+    """Whether somebody wants to hear of the rendezvous, who then has loaded what it is registered with."""
+    events = sys.modules.get("elastic.events")
+    return events is not None and bool(events.has_rdzv_handler())
+
+
 def _watch(settings: InstrumentSettings, environ: Mapping[str, str], *, owner: ExitStack) -> WorkerWatch:
+    path = environ.get("TORCHELASTIC_TIMER_FILE") or None
     try:
         watch = WorkerWatch(
             first_report=settings.first_report_timeout,
             sign_of_life=settings.silence_timeout,
-            path=environ.get("TORCHELASTIC_TIMER_FILE") or None,
+            path=path,
             for_torch=environ.get("TORCHELASTIC_ENABLE_FILE_TIMER") == "1",
         )
     except OSError as error:
-        raise UsageError(f"workers cannot report to this agent: {error}") from error
+        why = error if path is None else f"TORCHELASTIC_TIMER_FILE={path}: {error.strerror}"
+        raise UsageError(f"workers cannot report to this agent: {why}") from error
     owner.callback(watch.close)
     return watch
 

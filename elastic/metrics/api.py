@@ -46,7 +46,7 @@ class MetricsConfig:
             configuration, since a launcher that is not asked to should print nothing.
 
     Raises:
-        TypeError: Both ``params`` and ``cfg`` are given.
+        TypeError: Both ``params`` and ``cfg`` are given, or it is no mapping.
         ValueError: There is no such handler.
     """
 
@@ -58,7 +58,12 @@ class MetricsConfig:
         default_handler: str = "null",
         cfg: Mapping[str, str] | None = None,
     ) -> None:
-        self.params = dict(either("a MetricsConfig", "params", params, "cfg", cfg) or {})
+        given = either("a MetricsConfig", "params", params, "cfg", cfg)
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(
+                f"params is {given!r}: give names of handlers by group, as in {{'mine': 'console'}}"
+            )
+        self.params = dict(given or {})
         self.default_handler = self.params.get("default_handler", default_handler)
         for group, name in {"default_handler": self.default_handler, **self.params}.items():
             if name not in _HANDLERS:
@@ -86,7 +91,15 @@ def initialize_metrics(cfg: MetricsConfig | None = None) -> None:
 
 
 def configure(handler: MetricHandler, group: str | None = None) -> None:
-    """Send the values of `group` to `handler`; without a group, those of all groups that have no other."""
+    """Send the values of `group` to `handler`; without a group, those of all groups that have no other.
+
+    TypeError where it is no handler; names of handlers are for a `MetricsConfig`.
+    """
+    if not callable(getattr(handler, "emit", None)):
+        raise TypeError(
+            f"{handler!r} is no handler of metrics: give an object with emit(metric_data), such as "
+            "ConsoleMetricHandler()"
+        )
     global _default  # noqa: PLW0603 - there is one a process, as in both peers
     if group is None:
         _default = handler

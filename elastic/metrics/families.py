@@ -68,6 +68,17 @@ def _job_families(now: Snapshot) -> Iterator[Family]:
         "Workers of this node, by state.",
         tuple(Sample("", {"state": state}, now.workers.get(state, 0)) for state in WORKER_STATES),
     )
+    if now.durations:
+        yield Family(
+            "elastic_section_duration_seconds",
+            "gauge",
+            "How long the latest steps, or other sections, of a worker typically took, by section and rank.",
+            tuple(
+                Sample("", {"section": name, "rank": str(rank)}, seconds)
+                for name, ranks in sorted(now.durations.items())
+                for rank, seconds in sorted(ranks.items())
+            ),
+        )
     yield _counter("elastic_worlds_entered", "Worlds that this node has been in.", now.worlds_entered)
     yield Family(
         "elastic_restarts",
@@ -93,10 +104,13 @@ def _job_families(now: Snapshot) -> Iterator[Family]:
 def _etcd_families(now: Snapshot) -> Iterator[Family]:
     if now.facts.lease_ttl:
         yield _gauge("elastic_lease_ttl_seconds", "Age at which etcd ends the lease.", now.facts.lease_ttl)
-    if now.lease_age is not None:
-        yield _gauge(
-            "elastic_lease_age_seconds", "Seconds since etcd last confirmed this node's lease.", now.lease_age
-        )
+        # Where etcd holds no lease, nobody confirms one either, and its age would only grow.
+        if now.lease_age is not None:
+            yield _gauge(
+                "elastic_lease_age_seconds",
+                "Seconds since etcd last confirmed this node's lease.",
+                now.lease_age,
+            )
     yield _counter("elastic_lease_losses", "Times that this node's lease was lost.", now.leases_lost)
     yield _gauge("elastic_etcd_away", "1 while etcd does not answer this node, else 0.", now.etcd_away)
     yield _counter("elastic_etcd_outages", "Times that etcd stopped answering this node.", now.etcd_outages)

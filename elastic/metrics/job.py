@@ -25,6 +25,8 @@ from elastic.metrics.snapshot import (
 
 OPERATIONS = 16
 """How many operations of etcd are told apart; further ones are counted as ``other``."""
+SECTIONS = 16
+"""Of how many sections the durations are shown: as many as one worker may report, with its steps."""
 
 
 class _Time(enum.Enum):
@@ -51,6 +53,7 @@ class JobMetrics:
         self._worlds_entered = self._leases_lost = self._etcd_outages = 0
         self._healthy = True
         self._workers: dict[str, int] = {}
+        self._durations: dict[str, dict[int, float]] = {}
         self._restarts = Counter[RestartCause]()
         self._rendezvous = Distribution.empty(RENDEZVOUS_BOUNDS)
         self._lease_renewed: float | None = None
@@ -106,6 +109,11 @@ class JobMetrics:
             raise ValueError(f"unknown states of workers {unknown}: known are {', '.join(WORKER_STATES)}")
         with self._lock:
             self._workers = dict(states)
+
+    def typical_durations(self, seconds: Mapping[str, Mapping[int, float]]) -> None:
+        """How long the latest sections of each worker typically took, by name and rank. Forgets others."""
+        with self._lock:
+            self._durations = {name: dict(seconds[name]) for name in sorted(seconds)[:SECTIONS]}
 
     def health_changed(self, *, healthy: bool) -> None:
         """The workers of this node are found healthy, or no longer."""
@@ -165,6 +173,7 @@ class JobMetrics:
                 spares=self._spares,
                 healthy=self._healthy,
                 workers=dict(self._workers),
+                durations=self._durations,
                 worlds_entered=self._worlds_entered,
                 restarts=dict(self._restarts),
                 rendezvous=self._rendezvous,

@@ -85,6 +85,7 @@ class Snapshot:
     spares: int = 0
     healthy: bool = True
     workers: Mapping[str, int] = field(default_factory=dict)
+    durations: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     worlds_entered: int = 0
     restarts: Mapping[RestartCause, int] = field(default_factory=dict)
     rendezvous: Distribution = field(default_factory=lambda: Distribution.empty(RENDEZVOUS_BOUNDS))

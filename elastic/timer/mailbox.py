@@ -179,6 +179,10 @@ class Mailbox:
             if not stat.S_ISFIFO(self._path.lstat().st_mode):
                 why = "it is no named pipe; name another file"
                 raise FileExistsError(errno.EEXIST, why, str(self._path)) from None
+        except OSError as e:  # mkfifo names no file
+            raise OSError(
+                e.errno, f"no named pipe can be made: {e.strerror}; name another file", str(self._path)
+            ) from e
         # Also for writing, so that it never comes to an end while no worker has it open.
         self._fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:

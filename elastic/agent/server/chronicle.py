@@ -35,6 +35,8 @@ from .instruments import (
 )
 from .spec import Worker
 
+_ORDERED = (changes.RoundOpened, changes.RoundFormed, changes.JobClosed, changes.NodeJoined, changes.NodeGone)
+
 
 class Chronicle(Instrument):
     """Records events of `origin` by `record`, and tells `metrics`."""
@@ -42,7 +44,7 @@ class Chronicle(Instrument):
     def __init__(self, origin: job.Origin, *, record: Callable[[Event], None], metrics: JobMetrics) -> None:
         self._origin = origin
         self._record = record
-        self._metrics = metrics
+        self.metrics = metrics
         self._lock = threading.Lock()  # held while something is told: what follows is of two threads
         self._began = time.monotonic()
         self._info: RendezvousInfo | None = None
@@ -52,6 +54,7 @@ class Chronicle(Instrument):
         self._restart_to_tell: RestartCause | None = None
         self._newest: changes.RoundOpened | changes.RoundFormed | None = None
         self._is_superseded = False
+        self._revision: int | None = None  # the newest that it was told of
         self._lease_lost_at: float | None = None
         self._closed: changes.JobClosed | None = None
         self._is_leaving = False
@@ -61,7 +64,7 @@ class Chronicle(Instrument):
     def tell(self, event: LoopEvent) -> None:
         with self._lock:
             if isinstance(event, Joining):
-                self._metrics.left_world()
+                self.metrics.left_world()
             elif isinstance(event, Entered):
                 self._entered(event)
             elif isinstance(event, WorkerFailed):
@@ -78,7 +81,7 @@ class Chronicle(Instrument):
                 self._ended(event)
 
     def turn(self, state: LoopState) -> None:
-        self._metrics.membership(waiting=state.waiting, spares=state.spares)
+        self.metrics.membership(waiting=state.waiting, spares=state.spares)
 
     def _entered(self, event: Entered) -> None:
         info = event.info
@@ -86,13 +89,14 @@ class Chronicle(Instrument):
         if self._restart_to_tell is not None:  # the failure was not the last: a lost node explains it
             self._restarting(self._restart_to_tell)
         self._info, self._running = info, workers
+        self._heard_of(info.revision)
         if info.participants:  # static nodes have their ids only since they met
             self._origin = replace(self._origin, node_id=info.participants[info.rank].node_id)
-        self._metrics.entered_world(
+        self.metrics.entered_world(
             round=info.round, world_size=workers[0].world_size, nodes=info.world_size, seconds=event.waited
         )
-        self._metrics.workers_started()
-        self._metrics.workers({"healthy": len(workers)})
+        self.metrics.workers_started()
+        self.metrics.workers({"healthy": len(workers)})
         self._say(job.world_formed, cause=info.cause, seconds=event.waited, revision=info.revision)
         for worker in workers:
             self._say(job.worker_started, _facts(worker), cause=info.cause)
@@ -117,7 +121,7 @@ class Chronicle(Instrument):
     def _restarting(self, cause: RestartCause) -> None:
         self._restart_to_tell = None
         self._restarts += 1
-        self._metrics.restarting(cause)
+        self.metrics.restarting(cause)
         # The word of the metric, so that both can be joined; why in full is told of the worker or the world.
         self._say(job.restart_begun, cause=cause.value)
 
@@ -133,8 +137,8 @@ class Chronicle(Instrument):
 
     def _succeeded(self, event: WorkersSucceeded) -> None:
         workers, self._running = self._running, []
-        self._metrics.workers_done()
-        self._metrics.workers({"succeeded": len(workers)})
+        self.metrics.workers_done()
+        self.metrics.workers({"succeeded": len(workers)})
         for worker in workers:
             self._say(job.worker_succeeded, _facts(worker), seconds=event.ran)
 
@@ -144,7 +148,7 @@ class Chronicle(Instrument):
             return
         failed = [w for w in workers if w.global_rank in event.failures]
         stopped = [w for w in workers if w.global_rank not in event.failures]
-        self._metrics.workers({"failed": len(failed), "stopped": len(stopped)})
+        self.metrics.workers({"failed": len(failed), "stopped": len(stopped)})
         for worker in failed:
             failure = event.failures[worker.global_rank]
             self._say(
@@ -164,8 +168,8 @@ class Chronicle(Instrument):
             )
 
     def _ended(self, event: Ended) -> None:
-        self._metrics.left_world()
-        self._metrics.workers_done()
+        self.metrics.left_world()
+        self.metrics.workers_done()
         if self._closed is not None:
             if self._info is None:
                 self._job_ended(self._closed)
@@ -180,6 +184,8 @@ class Chronicle(Instrument):
             self._changed(change)
 
     def _changed(self, change: changes.Change) -> None:
+        if isinstance(change, _ORDERED):
+            self._heard_of(change.revision)
         if isinstance(change, (changes.RoundOpened, changes.RoundFormed)):
             self._round(change)
         elif isinstance(change, changes.NodeJoined):
@@ -190,28 +196,28 @@ class Chronicle(Instrument):
                 return
             say = job.node_left if change.said_goodbye else job.node_lost
             why = change.cause if change.said_goodbye else "its lease ended"
-            self._say(say, **_about(change.node_id), cause=why, revision=change.revision)
+            self._say(say, **_about(change.node_id), cause=why, revision=change.revision or None)
         elif isinstance(change, changes.JobClosed):
             self._closed = change
-            if (
-                self._info is not None
-            ):  # else it may be the end of an earlier run, after which there is a new one
+            if self._info is not None:  # else it may be the end of an earlier run, before a new one
                 self._job_ended(change)
         elif isinstance(change, (changes.LeaseHeld, changes.LeaseLost, changes.LeaseRenewed)):
             self._lease(change)
         elif isinstance(change, changes.BackendAway):
-            self._metrics.etcd_away()
+            self.metrics.etcd_away()
             self._say(job.etcd_away, cause=change.reason)
         elif isinstance(change, changes.BackendBack):
-            self._metrics.etcd_back()
+            self.metrics.etcd_back()
             self._say(job.etcd_back, seconds=change.seconds)
         elif isinstance(change, changes.BackendAnswered):
-            self._metrics.etcd_answered(change.operation, seconds=change.seconds, failed=change.failed)
+            self.metrics.etcd_answered(change.operation, seconds=change.seconds, failed=change.failed)
 
     def _round(self, change: changes.RoundOpened | changes.RoundFormed) -> None:
         """There is a newer round; or the newest is formed: of that, `Entered` tells."""
         newest = self._newest
         is_new = newest is None or _number(newest) != _number(change)
+        if newest is not None and newest.round.incarnation != change.round.incarnation:
+            self._revision = change.revision  # an etcd that was wiped counts from its start
         self._newest, self._closed = change, None
         if is_new and self._info is not None and not self._is_superseded:
             self._superseded(change)
@@ -229,13 +235,13 @@ class Chronicle(Instrument):
         if isinstance(change, changes.LeaseLost):
             if self._lease_lost_at is None:
                 self._lease_lost_at = now
-                self._metrics.lease_lost()
+                self.metrics.lease_lost()
                 self._say(job.lease_lost, cause=change.reason)
             return
-        self._metrics.lease_renewed()
+        self.metrics.lease_renewed()
         if isinstance(change, changes.LeaseHeld) and self._lease_lost_at is not None:
             lost_at, self._lease_lost_at = self._lease_lost_at, None
-            self._say(job.lease_regained, seconds=now - lost_at)
+            self._say(job.lease_regained, cause="it asked for another one", seconds=now - lost_at)
 
     def found(self, finding: stragglers.Finding) -> None:
         """A worker is slow or stuck for all that its own times say, or no longer."""
@@ -250,16 +256,21 @@ class Chronicle(Instrument):
     # -- both -------------------------------------------------------------------------------------
 
     def _health(self, why: str) -> None:
-        self._metrics.health_changed(healthy=not self._unwell)
+        self.metrics.health_changed(healthy=not self._unwell)
         self._say(job.health_changed, healthy=not self._unwell, cause=why)
 
     def _say(self, make: Callable[..., Event], *about: object, **facts: object) -> None:
         self._record(make(self._origin, self._standpoint(), *about, **facts))
 
+    def _heard_of(self, revision: int | None) -> None:
+        if revision:  # 0: not known
+            self._revision = max(revision, self._revision or 0)
+
     def _standpoint(self) -> job.Standpoint:
         info = self._info
         return job.Standpoint(
             round=None if info is None else info.round,
+            revision=self._revision,
             group_rank=None if info is None else info.rank,
             group_world_size=None if info is None else info.world_size,
             agent_restarts=self._restarts,

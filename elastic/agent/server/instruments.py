@@ -100,7 +100,8 @@ class LoopState:
 
     `connected`: the rendezvous backend answers. `waiting`: how many nodes wait to be let in, and `spares` how
     many for a place to become free, where this node knows. `round` and `rank` are those of the last world (0
-    and -1: there was none yet). `find_stragglers` is what an operator wants (None: nothing).
+    and -1: there was none yet). `succeeded` are the local ranks of the workers that have ended well.
+    `find_stragglers` is what an operator wants (None: nothing).
     """
 
     phase: Phase
@@ -110,6 +111,7 @@ class LoopState:
     connected: bool = True
     waiting: int = 0
     spares: int = 0
+    succeeded: frozenset[int] = frozenset()
     find_stragglers: bool | None = None
 
 

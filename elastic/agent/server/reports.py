@@ -20,14 +20,23 @@ log = logging.getLogger("elastic.agent")
 
 
 class Reports(Instrument):
-    """Owns `watch`. `found` is called with each finding of `stragglers`, after it was logged."""
+    """Owns `watch`. `found` is called with each finding of `stragglers`, after it was logged, and `measured`
+    with the typical times of all ranks, in seconds by name and rank, where they are new.
+    """
 
     def __init__(
-        self, watch: WorkerWatch, stragglers: Stragglers, *, found: Callable[[Finding], None] = lambda _: None
+        self,
+        watch: WorkerWatch,
+        stragglers: Stragglers,
+        *,
+        found: Callable[[Finding], None] = lambda _: None,
+        measured: Callable[[Mapping[str, Mapping[int, float]]], None] = lambda _: None,
     ) -> None:
         self._watch = watch
         self._stragglers = stragglers
         self._found = found
+        self._measured = measured
+        self._shown: Mapping[str, Mapping[int, float]] = {}
         self._is_on = stragglers.enabled
         self._ranks: dict[int, int] = {}
         self._failed: dict[int, str] = {}
@@ -44,6 +53,7 @@ class Reports(Instrument):
             self._failed = {}
             self._ranks = {}
             self._watch.end()
+            self._stragglers.begin()
 
     def turn(self, state: LoopState) -> None:
         wanted = state.find_stragglers
@@ -51,10 +61,14 @@ class Reports(Instrument):
         for overdue in self._watch.poll():
             self._failed.setdefault(overdue.local_rank, overdue.sentence(self._ranks[overdue.local_rank]))
         now = time.monotonic()
-        if self._ranks and self._stragglers.due(now):
-            for finding in self._stragglers.look(self._series(), now):
-                log.warning("%s", finding)
-                self._found(finding)
+        is_due = self._ranks and self._stragglers.due(now)
+        findings = self._stragglers.look(self._series(), now) if is_due else []
+        if self._stragglers.medians is not self._shown:
+            self._shown = self._stragglers.medians
+            self._measured(self._shown)
+        for finding in findings:
+            log.warning("%s", finding)
+            self._found(finding)
 
     def fileno(self) -> int | None:
         return self._watch.fileno()

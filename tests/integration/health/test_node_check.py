@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 from support.reporting import PATIENCE, Worker
 
+from elastic.agent.server import node_check
 from elastic.agent.server.node_check import NodeHealth, NodeVerdict, check_node
-from elastic.utils.tether import read_process
+from elastic.utils.tether import Process, read_process
 
 
 def check(*lines: str, timeout: float = PATIENCE) -> NodeVerdict:
@@ -55,6 +57,26 @@ def test_garbage_without_end_is_cut_and_says_nothing() -> None:
     assert verdict.health is NodeHealth.GOOD
     assert verdict.output.endswith("the end\n")
     assert len(verdict.output) <= 4096
+
+
+def test_one_that_can_not_be_killed_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a tool that asks a broken device and hangs in the kernel. Here it is that nobody kills it."""
+    left: list[Process] = []
+    spared: list[subprocess.Popen[bytes]] = []
+
+    def spare(process: subprocess.Popen[bytes]) -> None:
+        spared.append(process)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node_check, "_KILL_SECONDS", 0.2)
+        patch.setattr(node_check, "end", lambda find, *_args, **_: left.extend(find()))
+        patch.setattr(subprocess.Popen, "kill", spare)
+        verdict = check("exec sleep 1000", timeout=0.2)
+    for process in spared:
+        process.kill()
+        process.wait()
+    assert (verdict.health, verdict.reason) == (NodeHealth.UNKNOWN, "the node check did not end within 0.2 s")
+    assert [process.pid for process in left] == [spared[0].pid]
 
 
 def test_a_hang_ends_in_time_and_so_does_all_that_it_started(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from support.command import ROOT
 from support.etcd import EtcdServer
 from support.instruments import (
     WORKER,
@@ -133,9 +135,9 @@ def test_every_change_of_the_membership_says_of_whom_why_and_when(story: Story) 
             assert each.about["node"] in story.files
             assert each.about["node_id"].startswith(each.about["node"] + "-")
             assert each.about["reporter"] == node
+            assert each.about["revision"] > 0, each
             if each.name in MEMBERSHIP:
                 assert each.about["cause"], each
-                assert each.about["revision"] > 0, each
 
 
 def test_revisions_order_the_changes_that_several_nodes_tell_of(story: Story) -> None:
@@ -220,8 +222,20 @@ def test_the_metrics_follow(story: Story) -> None:
     assert 0 < back["elastic_training_time_lost_seconds_total"] < back["elastic_training_seconds_total"] + 60
     assert back["elastic_worlds_entered_total"] == 5
     assert back["elastic_lease_losses_total"] == 0
+    assert [m["elastic_lease_ttl_seconds"] for m in (three, back)] == [15, 15]
+    assert 0 <= three["elastic_lease_age_seconds"] < 15
     assert back['elastic_worker_state{state="healthy"}'] == 1
     assert back["elastic_healthy"] == 1
+
+
+@pytest.mark.parametrize("path", ["grafana/elastic.json", "prometheus/alerts.yml"])
+def test_an_agent_has_all_that_the_dashboard_and_the_alerts_ask_for(story: Story, path: str) -> None:
+    text = (ROOT / "deploy" / path).read_text().replace("name: elastic", "")
+    told = {line.split("{")[0] for line in story.metrics["back"].text.splitlines() if line[0] != "#"}
+    # In words a histogram goes by its name alone.
+    told |= {name.removesuffix("_bucket") for name in told}
+    told.add("elastic_section_duration_seconds")  # which needs workers that report their steps
+    assert set(re.findall(r"\belastic_\w+", text)) - told == set()
 
 
 def test_prometheus_takes_the_metrics(story: Story) -> None:

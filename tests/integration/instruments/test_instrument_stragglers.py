@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.etcd import EtcdServer
-from support.instruments import WORKER, events
+from support.instruments import WORKER, events, scrape, wait_for_event
 from support.job import Agent, Job
 
 SCRIPT = (
@@ -38,9 +38,12 @@ def test_the_one_of_four_that_takes_twice_as_long_is_named_within_twenty_steps(
 ) -> None:
     told = tmp_path / "events.jsonl"
     with Job(etcd.endpoint, tmp_path, nodes="1", ttl=60) as job:
-        agent = start(job, slow=2, seconds=0.1, steps=500, flags=(f"--event-log-handler=file:{told}",))
+        flags = (f"--event-log-handler=file:{told}", "--metrics-port=0")
+        agent = start(job, slow=2, seconds=0.1, steps=500, flags=flags)
         agent.wait_for_line(r"WARNING.*rank \d is slow")
         lines = list(agent.lines)
+        wait_for_event(told, "health.changed")
+        metrics = scrape(agent)
         job.finish()
         assert agent.wait() == 0
         named = re.findall(r"WARNING.*: rank (\d) is slow: its steps took", agent.text)
@@ -50,6 +53,9 @@ def test_the_one_of_four_that_takes_twice_as_long_is_named_within_twenty_steps(
         [health] = [each for each in events(told) if each.name == "health.changed"]
         assert health.about["state"] == "UNHEALTHY"
         assert "rank 2 is slow" in health.about["cause"]
+        typical = {rank: metrics[f'elastic_section_duration_seconds{{rank="{rank}"}}'] for rank in range(4)}
+        assert max(typical, key=lambda rank: typical[rank]) == 2
+        assert metrics["elastic_healthy"] == 0
 
 
 def test_nobody_is_named_where_that_is_switched_off(etcd: EtcdServer, tmp_path: Path) -> None:

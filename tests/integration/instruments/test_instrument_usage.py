@@ -47,7 +47,12 @@ REFUSED: list[tuple[list[str], dict[str, str], str]] = [
     (["--first-report-timeout=inf"], {}, "--first-report-timeout=inf"),
     (["--silence-timeout=soon"], {}, "--silence-timeout=soon"),
     (["--exit-barrier-timeout=-1"], {}, "--exit-barrier-timeout=-1"),
-    ([], {"TORCHELASTIC_TIMER_FILE": "/proc/timer"}, "workers cannot report to this agent"),
+    (
+        [],
+        {"TORCHELASTIC_TIMER_FILE": "/proc/timer"},
+        "workers cannot report to this agent: TORCHELASTIC_TIMER_FILE=/proc/timer: no named pipe can be made",
+    ),
+    (["--event-log-handler=otel:collector"], {}, "give the whole URL, as in otel:http://"),
     ([], {"PET_METRICS_PORT": "many"}, "PET_METRICS_PORT=many"),
 ]
 

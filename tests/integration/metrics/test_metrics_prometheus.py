@@ -35,7 +35,7 @@ def promtool(*arguments: object, stdin: str = "") -> str:
 
 
 def test_the_rules_are_rules() -> None:
-    assert "6 rules found" in promtool("check", "rules", PROMETHEUS / "alerts.yml")
+    assert "8 rules found" in promtool("check", "rules", PROMETHEUS / "alerts.yml")
 
 
 def test_the_alerts_fire_when_they_should_and_only_then() -> None:
@@ -61,6 +61,7 @@ def exporter() -> Iterator[Exporter]:
     metrics.workers_started()
     metrics.restarting(RestartCause.NODE_LOST)
     metrics.workers({"healthy": 8})
+    metrics.typical_durations({"step": dict.fromkeys(range(7), 0.5) | {7: 1.0}})
     metrics.lease_renewed()
     metrics.etcd_answered("txn", seconds=0.002)
     metrics.health_changed(healthy=False)

@@ -274,6 +274,9 @@ def test_two_servers_do_not_share_a_file(path: str) -> None:
     Path(path).write_text("mine")
     with pytest.raises(FileExistsError, match="it is no named pipe; name another file"):
         first.start()
+    nowhere = f"{path}.d/timers"
+    with pytest.raises(FileNotFoundError, match=f"no named pipe can be made: .*{nowhere}"):
+        FileTimerServer(nowhere).start()
 
 
 def test_nonsense_in_the_pipe_is_ignored_with_one_warning(

@@ -338,6 +338,40 @@ def test_etcd_is_away_and_back(agent: Agent) -> None:
     assert (snapshot.etcd_away, snapshot.etcd_failures) == (False, {"txn": 1})
 
 
+def test_what_has_no_revision_of_its_own_is_told_with_the_newest_that_was_heard_of(agent: Agent) -> None:
+    agent.chronicle.changed(BackendAway("silence"))
+    agent.enter(1)
+    agent.fail()
+    peer = node(PEER, Want.ACTIVE, 1, name="b")
+    agent.chronicle.changed(NodeJoined(peer, 15))
+    agent.chronicle.changed(NodeGone(peer.node_id, said_goodbye=False, cause="", revision=0))  # not known
+    agent.chronicle.changed(LeaseLost("gone"))
+    agent.chronicle.changed(opened(2))
+    agent.chronicle.changed(NodeJoined(peer, 17))  # one batch, in which it comes later
+    agent.chronicle.changed(LeaseHeld())
+    assert [(event.name.removeprefix("elastic."), event.metadata["revision"]) for event in agent.told] == [
+        ("etcd.away", None),
+        ("world.formed", 10),
+        ("worker.started", 10),
+        ("worker.started", 10),
+        ("restart.begun", 10),
+        ("node.joined", 15),
+        ("node.lost", 15),
+        ("lease.lost", 15),
+        ("world.superseded", 20),
+        ("node.joined", 17),
+        ("lease.regained", 20),
+    ]
+
+
+def test_an_etcd_that_was_wiped_counts_from_its_start(agent: Agent) -> None:
+    agent.enter(3)
+    anew = replace(opened(1).round, incarnation=2)
+    agent.chronicle.changed(RoundOpened(anew, 4))
+    agent.chronicle.changed(LeaseLost("gone"))
+    assert agent.about("lease.lost")[0]["revision"] == 4
+
+
 def finding(pace: Pace, rank: int, series: str = "step") -> Finding:
     return Finding(pace=pace, rank=rank, series=series, seconds=2.0, typical=1.0)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 from pathlib import Path
 
-from elastic.agent.server.failures import MOST_BYTES, FailureLog, describe, heard, told
+from elastic.agent.server.failures import MOST_BYTES, FailureLog, describe, failure_to_start, heard, told
 from elastic.agent.server.restarts import RestartPolicy
 from elastic.multiprocessing import ProcessFailure
 from elastic.multiprocessing.errors import ChildFailedError
@@ -125,3 +127,11 @@ def test_long_work_ends_a_row_of_failures_also_where_it_ended_well() -> None:
     log.stopped(ran=3 * 86400.0)
     assert not log.note(8, job_failures=1, ran=1.0).final
     assert log.note(9, job_failures=2, ran=1.0).final, "two in a row"
+
+
+def test_workers_that_cannot_be_started_have_the_code_of_a_shell() -> None:
+    codes = {errno.ENOENT: 127, errno.EACCES: 126, errno.EMFILE: 126}
+    for number, code in codes.items():
+        (failed,) = failure_to_start(OSError(number, os.strerror(number)), rank=4).values()
+        assert (failed.exitcode, "ulimit -n" in failed.hint) == (code, number == errno.EMFILE)
+        assert failed.message.startswith("the workers cannot be started: ")

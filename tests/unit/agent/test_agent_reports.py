@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from support.memory_store import Memory, MemoryStore
@@ -29,6 +29,8 @@ from elastic.agent.server.stragglers import Finding, Stragglers
 from elastic.agent.server.waiting import wait
 from elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
 from elastic.timer.watch import WorkerWatch
+
+Times = Mapping[str, Mapping[int, float]]
 
 AT = LoopState(phase=Phase.RUNNING, round=1, rank=1)
 LATE = """
@@ -58,8 +60,13 @@ def found() -> list[Finding]:
 
 
 @pytest.fixture
-def reports(found: list[Finding]) -> Iterator[Reports]:
-    instrument = Reports(WorkerWatch(), Stragglers(), found=found.append)
+def measured() -> list[Times]:
+    return []
+
+
+@pytest.fixture
+def reports(found: list[Finding], measured: list[Times]) -> Iterator[Reports]:
+    instrument = Reports(WorkerWatch(), Stragglers(), found=found.append, measured=measured.append)
     yield instrument
     instrument.close()
 
@@ -125,7 +132,7 @@ def test_to_wait_for_a_world_changes_nothing(reports: Reports) -> None:
 
 
 def test_who_is_slow_is_named_by_its_rank_in_the_world(
-    reports: Reports, found: list[Finding], caplog: pytest.LogCaptureFixture
+    reports: Reports, found: list[Finding], measured: list[Times], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "elastic.agent")
     with contextlib.ExitStack() as stack:
@@ -137,6 +144,11 @@ def test_who_is_slow_is_named_by_its_rank_in_the_world(
         for _ in follow(reports):
             if found:
                 break
+        assert measured[-1].keys() == {"step"}
+        assert max(measured[-1]["step"], key=lambda rank: measured[-1]["step"][rank]) == 6
+        reports.tell(WorkersStopped(1.0, {}, {}))
+        reports.turn(AT)
+        assert measured[-1] == {}
     assert [finding.rank for finding in found] == [6]
     assert [record.message for record in caplog.records] == [str(found[0])]
     assert reports.failed_workers() == {}, "it is only named"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from elastic.agent.server import LocalElasticAgent, RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
+from elastic.multiprocessing import DefaultLogsSpecs
 from elastic.rendezvous import RendezvousHandler, RendezvousInfo
 
 
@@ -138,3 +139,8 @@ def test_only_a_failed_run_has_failed(state: WorkerState) -> None:
 def test_a_negative_time_for_notice_is_refused() -> None:
     with pytest.raises(ValueError, match="notice_timeout is -1"):
         LocalElasticAgent(spec(), notice_timeout=-1)
+
+
+def test_where_logs_go_is_said_once() -> None:
+    with pytest.raises(ValueError, match="logs_specs and log_dir set the same thing: keep one"):
+        LocalElasticAgent(spec(log_dir="logs"), DefaultLogsSpecs())

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,11 +172,27 @@ def test_the_last_handler_registered_counts() -> None:
     assert (first.closed, second.closed) == (1, 1)
 
 
+@pytest.mark.parametrize("nonsense", ["an event", {"name": "an event"}, None])
+def test_what_is_no_event_is_refused_wherever_it_is_to_go(nonsense: Any) -> None:
+    for destination in ("null", "console"):
+        with pytest.raises(TypeError, match=r"is no event: make one by elastic\.events\.Event"):
+            events.record(nonsense, destination)
+
+
+def test_a_file_may_be_in_ones_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    events.record(event(), "file:~/kept/events.jsonl")
+    assert events.flush(60)
+    assert (tmp_path / "kept" / "events.jsonl").read_text() == event().serialize() + "\n"
+
+
 def test_an_unknown_destination_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'consle': did you mean 'console'\? known are console, file"):
         events.record(event(), "consle")
     with pytest.raises(ValueError, match="'file' needs a path"):
         events.record(event(), "file")
+    with pytest.raises(ValueError, match="'otel' has the endpoint 'collector:4318': give the whole URL"):
+        events.prepare("otel:collector:4318")
     with pytest.raises(ValueError, match="'null' takes no argument, and got 'x'"):
         events.prepare("null:x")
     with pytest.raises(TypeError, match="str is no handler of events"):

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from elastic.events import Event, EventSource, job
+from elastic.events import Event, EventSource, NodeState, RdzvEvent, job
+from elastic.events.steps import rdzv_event
 
 ORIGIN = job.Origin(
     run_id="run",
@@ -43,6 +44,7 @@ EVENTS = {
     "elastic.health.changed": job.health_changed(ORIGIN, AT, healthy=False, cause="rank 8 is stuck"),
     "elastic.job.ended": job.job_ended(ORIGIN, AT, succeeded=False, cause="the budget is spent", revision=9),
 }
+STEPS = {name: step for name, event in EVENTS.items() if (step := rdzv_event(event, pid=77)) is not None}
 STATES = {
     "elastic.world.formed": "RENDEZVOUS",
     "elastic.worker.started": "START",
@@ -101,6 +103,13 @@ def test_what_is_ordered_by_etcd_has_its_revision() -> None:
     }
 
 
+@pytest.mark.parametrize("own", [None, 9])
+def test_what_etcd_has_no_revision_for_has_the_newest_that_was_heard_of(own: int | None) -> None:
+    heard = job.Standpoint(revision=7)
+    assert job.worker_started(ORIGIN, heard, WORKER).metadata["revision"] == 7
+    assert job.lease_lost(ORIGIN, heard, cause="gone", revision=own).metadata["revision"] == (own or 7)
+
+
 def test_a_worker_is_told_by_its_ranks() -> None:
     event = EVENTS["elastic.worker.failed"]
     assert event.source is EventSource.WORKER
@@ -142,3 +151,41 @@ def test_tensorplay_reads_our_events(name: str) -> None:
     read = PeersEvent.deserialize(event.serialize())
     assert (read.name, read.source.value, read.timestamp) == (event.name, event.source.value, event.timestamp)
     assert read.metadata == event.metadata
+
+
+def test_what_is_of_workers_alone_is_no_step() -> None:
+    nouns = {name.split(".")[1] for name in EVENTS.keys() - STEPS.keys()}
+    assert nouns == {"worker", "restart", "health"}
+    assert {name.split(".")[1] for name in STEPS} == {"world", "node", "lease", "etcd", "job"}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_says_who_and_where(name: str) -> None:
+    step = STEPS[name]
+    assert (step.name, step.run_id, step.hostname, step.pid) == (name, "run", "alpha.example", 77)
+    assert "{" not in step.message
+    assert RdzvEvent.deserialize(step.serialize()) == step
+
+
+def test_a_world_is_told_with_the_place_in_it() -> None:
+    step = STEPS["elastic.world.formed"]
+    assert step.message == "node alpha is in the world of round 4, as rank 1 of 3: a node joined"
+    assert (step.rank, step.node_state) == (1, NodeState.RUNNING)
+    assert STEPS["elastic.node.lost"].rank is None, "it is about another node than the reporter"
+
+
+def test_the_end_is_how_the_job_ended() -> None:
+    assert STEPS["elastic.job.ended"].node_state is NodeState.FAILED
+    well = rdzv_event(job.job_ended(ORIGIN, AT, succeeded=True, cause="all have succeeded"), pid=1)
+    assert well is not None
+    assert well.node_state is NodeState.SUCCEEDED
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", STEPS)
+def test_pytorch_reads_a_step(name: str) -> None:
+    from torch.distributed.elastic.events import RdzvEvent as TorchEvent
+
+    read = TorchEvent.deserialize(STEPS[name].serialize())
+    assert (read.name, read.message) == (name, STEPS[name].message)
+    assert read.node_state.value == STEPS[name].node_state.value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -167,6 +168,29 @@ def test_samples_are_labelled_with_job_and_node(metrics: JobMetrics) -> None:
     assert found["elastic_agent_info"].samples[0].labels["node_id"] == "alpha-1"
 
 
+def test_a_lease_has_an_age_only_where_somebody_confirms_it(metrics: JobMetrics) -> None:
+    assert families(metrics).keys() >= {"elastic_lease_ttl_seconds"}
+    without = JobMetrics(replace(FACTS, lease_ttl=0))
+    for each in (metrics, without):
+        each.lease_renewed()
+    assert families(metrics)["elastic_lease_ttl_seconds"].samples[0].value == 10
+    assert "elastic_lease_age_seconds" in families(metrics)
+    assert not families(without).keys() & {"elastic_lease_ttl_seconds", "elastic_lease_age_seconds"}
+
+
+def test_durations_are_those_that_were_told_last(metrics: JobMetrics) -> None:
+    assert "elastic_section_duration_seconds" not in families(metrics)
+    metrics.typical_durations({"step": {4: 0.5, 5: 1.0}, "forward": {4: 0.25}})
+    shown = families(metrics)["elastic_section_duration_seconds"].samples
+    assert [(s.labels["section"], s.labels["rank"], s.value) for s in shown] == [
+        ("forward", "4", 0.25),
+        ("step", "4", 0.5),
+        ("step", "5", 1.0),
+    ]
+    metrics.typical_durations({})
+    assert "elastic_section_duration_seconds" not in families(metrics)
+
+
 def test_every_cause_and_state_is_shown_from_the_start(metrics: JobMetrics) -> None:
     """What first appears at 1 has no increase that Prometheus could see."""
     found = families(metrics)
@@ -209,6 +233,7 @@ def test_the_number_of_series_of_an_agent_is_bounded(metrics: JobMetrics) -> Non
     for i in range(1000):
         metrics.etcd_answered(f"{i}", seconds=0.2)
         metrics.workers(dict.fromkeys(WORKER_STATES, i))
+        metrics.typical_durations({f"{j}": {0: 1.0} for j in range(i)})
         metrics.entered_world(round=i, world_size=i, nodes=i, seconds=i)
         metrics.restarting(list(RestartCause)[i % len(RestartCause)])
     assert sum(len(family.samples) for family in families(metrics).values()) < 400

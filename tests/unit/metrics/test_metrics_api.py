@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import threading
+from typing import Any
 
 import pytest
 
@@ -215,6 +216,14 @@ def test_a_configuration_is_checked_when_it_is_made() -> None:
         MetricsConfig(default_handler="x")
     with pytest.raises(TypeError, match="got both"):
         MetricsConfig({}, cfg={})
+    with pytest.raises(TypeError, match="params is 'console': give names of handlers by group"):
+        MetricsConfig("console")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("handler", ["console", None])
+def test_what_is_no_handler_is_refused(handler: Any) -> None:
+    with pytest.raises(TypeError, match=r"is no handler of metrics: give an object with emit\(metric_data\)"):
+        configure(handler)
 
 
 def test_the_handler_for_prometheus_adds_values_up() -> None:

@@ -21,6 +21,7 @@ def exported() -> dict[str, set[str]]:
     """The labels of each sample, by its whole name."""
     metrics = JobMetrics(JobFacts(run_id="run", node="alpha", lease_ttl=10))
     metrics.lease_renewed()
+    metrics.typical_durations({"step": {0: 0.5}})
     metrics.etcd_answered("put", seconds=0.1)
     labels: dict[str, set[str]] = {}
     for family in job_families(metrics.snapshot(), version="1"):
