@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.etcd import free_port
 
 from elastic.metrics import Exporter, JobFacts, JobMetrics, PrometheusMetricHandler, RestartCause
 
@@ -74,9 +74,7 @@ class Server:
     """A Prometheus that scrapes one endpoint."""
 
     def __init__(self, folder: Path, target: int) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         config = {
             "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "200ms"},
             "rule_files": [str(PROMETHEUS / "alerts.yml")],
