@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from elastic.events.api import Event, NodeState, RdzvEvent
 
+# With the states that both peers know.
 _STEPS: Mapping[str, tuple[NodeState, str]] = {
     "elastic.node.joined": (NodeState.RUNNING, "node {node} has come"),
     "elastic.node.left": (NodeState.SUCCEEDED, "node {node} has left"),
@@ -26,7 +27,6 @@ _STEPS: Mapping[str, tuple[NodeState, str]] = {
     "elastic.etcd.back": (NodeState.RUNNING, "the backend answers node {node} again"),
     "elastic.job.ended": (NodeState.SUCCEEDED, "the job has ended"),
 }
-# States are those that both peers know.
 
 
 def rdzv_event(event: Event, *, pid: int) -> RdzvEvent | None:

@@ -5,6 +5,7 @@ the local etcd of a single node) is worked out by :mod:`elastic.launcher.assembl
 """
 
 import math
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 from elastic.agent.server import RestartPolicy
 from elastic.launcher import backends, values
 from elastic.launcher.errors import UsageError
+from elastic.launcher.field_types import check_types
 from elastic.launcher.flags import DEFAULT_NEWS, DEFAULT_SIGNALS
 from elastic.launcher.instrument_settings import InstrumentSettings
 from elastic.multiprocessing import LogsSpecs, NumaOptions
@@ -166,7 +168,7 @@ class LaunchConfig:
     duplicate_stderr_filters: Sequence[str] | None = None
     virtual_local_rank: bool = False
     shutdown_timeout: Duration | None = None
-    log_dir: str | None = None
+    log_dir: str | os.PathLike[str] | None = None
     redirects: Streams | None = None
     tee: Streams | None = None
     local_ranks_filter: Sequence[int] | None = None
@@ -183,6 +185,7 @@ class LaunchConfig:
     instruments: InstrumentSettings = field(default_factory=InstrumentSettings)
 
     def __post_init__(self) -> None:
+        check_types(self)
         self._check_size()
         self._check_rendezvous()
         self._check_workers()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from elastic.launcher import values
 from elastic.launcher.errors import UsageError
+from elastic.launcher.field_types import check_types
 
 __all__ = ["InstrumentSettings"]
 
@@ -71,6 +72,7 @@ class InstrumentSettings:
                 raise UsageError(f"node_check {self.node_check!r} is no command: {error}") from None
             if not words:
                 raise UsageError("node_check is empty; name a program")
+        check_types(self)
 
     @staticmethod
     def _check_host(name: str, host: str) -> None:

@@ -56,7 +56,7 @@ def check_script(options: Options, environ: Mapping[str, str]) -> None:
     raise UsageError(f"there is no program {script} in PATH; give its path, or drop --no-python")
 
 
-def make_log_dir(directory: str) -> None:
+def make_log_dir(directory: str | os.PathLike[str]) -> None:
     """Make a log directory where it is missing; refuse one that is none, or that cannot be written to.
 
     :raises UsageError: the text says what is in the way.

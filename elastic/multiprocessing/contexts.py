@@ -32,7 +32,8 @@ from elastic.multiprocessing.subreaper import collect_orphans
 from elastic.multiprocessing.tether_watch import TetherWatch
 from elastic.multiprocessing.workers import Command, StartedWorker, Worker, require_kernel_support
 from elastic.utils.ending import Ending
-from elastic.utils.tether import Process, Tether, find_members
+from elastic.utils.processes import Process
+from elastic.utils.tether import Tether, find_members
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
-from elastic.utils.tether import list_processes
+from elastic.utils.processes import list_processes
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37

@@ -7,12 +7,14 @@ workers would live on. It registers the helper with its owner's epoll, and waits
 import logging
 import os
 import select
+import time
 
 from elastic.utils.tether import Tether
 
 logger = logging.getLogger(__name__)
 
-_MOST_RENEWALS = 5  # a helper that can't live here must not be started again and again
+_MOST_RENEWALS = 5  # in a row: a helper that can't live here must not be started again and again
+_LONG_SECONDS = 60.0  # one that has lived so long can live here
 
 
 class TetherWatch:
@@ -22,6 +24,7 @@ class TetherWatch:
         self._tether = tether
         self._epoll = epoll
         self._renewals = 0
+        self._since = 0.0
         self._pidfd = -1
         self._watch()
 
@@ -30,17 +33,21 @@ class TetherWatch:
         if fd != self._pidfd:
             return False
         self.close()
-        self._renewals += 1
+        self._renewals = self._renewals + 1 if time.monotonic() < self._since + _LONG_SECONDS else 1
+        is_last = self._renewals > _MOST_RENEWALS
         try:
             self._tether.renew()
-            if self._renewals <= _MOST_RENEWALS:
+            if not is_last:
                 self._watch()
         except OSError as error:
             logger.error("if this process dies, its workers will live on: %s", error)
+            return True
+        killed = "the process that ends the workers if this one dies was killed"
+        if is_last:
+            times = self._renewals
+            logger.error("%s %d times in a row: there is another, the last that is started", killed, times)
         else:
-            logger.warning(
-                "the process that ends the workers if this one dies was killed: there is another now"
-            )
+            logger.warning("%s: there is another now", killed)
         return True
 
     def close(self) -> None:
@@ -51,5 +58,6 @@ class TetherWatch:
             self._pidfd = -1
 
     def _watch(self) -> None:
+        self._since = time.monotonic()
         self._pidfd = self._tether.open_pidfd()
         self._epoll.register(self._pidfd, select.EPOLLIN)

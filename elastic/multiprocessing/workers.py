@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from elastic.utils.tether import Process, read_process
+from elastic.utils.processes import Process, read_process
 
 logger = logging.getLogger(__name__)
 

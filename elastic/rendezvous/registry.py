@@ -70,31 +70,32 @@ class RendezvousHandlerRegistry:
         if backend in self._creators:
             return self._creators[backend]
         # A package that is installed twice has two entries of one value.
-        values = {entry.value: entry for entry in importlib.metadata.entry_points(group=GROUP, name=backend)}
-        ours = [value for value in values if value.startswith(_OURS)]
-        if len(values) > 1 and not ours:
+        entries = {entry.value: entry for entry in importlib.metadata.entry_points(group=GROUP, name=backend)}
+        ours = [entry for value, entry in entries.items() if value.startswith(_OURS)]
+        chosen = ours or list(entries.values())
+        if ours or len(chosen) == 1:
+            return _loaded(chosen[0])
+        if chosen:
             raise RuntimeError(
-                f"several packages have a rendezvous backend {backend!r} ({', '.join(sorted(values))}): "
+                f"several packages have a rendezvous backend {backend!r} ({', '.join(sorted(entries))}): "
                 "uninstall all but one of them"
             )
-        for value in ours or values:
-            try:
-                loaded: RendezvousHandlerCreator = values[value].load()
-            except Exception as e:
-                # Importing another package's module can raise anything.
-                raise RuntimeError(
-                    f"the rendezvous backend {backend!r} ({value}) cannot be loaded: {e!r}"
-                ) from e
-            if not callable(loaded):
-                raise RuntimeError(
-                    f"the rendezvous backend {backend!r} ({value}) is {loaded!r}, and no function: its "
-                    "plug-in is broken"
-                )
-            return loaded
         names = self.names()
         near = difflib.get_close_matches(backend, names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
         raise ValueError(f"unknown rendezvous backend {backend!r}: {hint}")
+
+
+def _loaded(entry: importlib.metadata.EntryPoint) -> RendezvousHandlerCreator:
+    what = f"the rendezvous backend {entry.name!r} ({entry.value})"
+    try:
+        loaded: RendezvousHandlerCreator = entry.load()
+    except Exception as e:
+        # Importing another package's module can raise anything.
+        raise RuntimeError(f"{what} cannot be loaded: {e!r}") from e
+    if not callable(loaded):
+        raise RuntimeError(f"{what} is {loaded!r}, and no function: its plug-in is broken")
+    return loaded
 
 
 def _place(error: Exception) -> str:

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastic.utils.processes import read_process
 from elastic.utils.scratch import Scratch
-from elastic.utils.tether import read_process
 
 from .deadlines import Deadlines
 from .mailbox import FileTimerRequest, Mailbox

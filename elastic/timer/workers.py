@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-from elastic.utils.tether import Process, read_process, send_signal
+from elastic.utils.processes import Process, read_process, send_signal
 
 log = logging.getLogger("elastic.timer")
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from elastic.utils import escalation
 from elastic.utils.escalation import GIVE_UP_SECONDS, Escalation, Phase, Step
-from elastic.utils.tether import Process, open_pidfd, send_signal
+from elastic.utils.processes import Process, open_pidfd, send_signal
 
 _MOST_AWAITED = 256  # well below the usual limit of open files
 

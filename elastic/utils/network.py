@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import re
 import socket
 
 
@@ -33,9 +34,11 @@ def is_loopback(address: str) -> bool:
 def knows_itself_by_loopback(host: str, address: str) -> bool:
     """Whether `host`, which is `address` here, is a name of this machine that others reach elsewhere.
 
-    Many machines know their own name as an address of the loopback, such as 127.0.1.1.
+    Many machines know their own name as an address of the loopback, such as 127.0.1.1. Names that mean the
+    loopback itself are none of these.
     """
-    return host not in ("localhost", address) and is_loopback(address)
+    means_loopback = re.fullmatch(r"localhost(\..*)?|.*\.localhost|ip6-(localhost|loopback)", host)
+    return host != address and means_loopback is None and is_loopback(address)
 
 
 class ReservedPort:

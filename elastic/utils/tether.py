@@ -7,21 +7,20 @@ to end, kills what is left after a short grace, and sweeps until no process of t
 
 Who is "of the owner": members of a held session, their descendants, and every process that was born
 with the owner's marker in its environment (:attr:`Tether.environment`), which a ``setsid`` or a
-double fork doesn't shed. Nothing else is ever signalled: a process is named by its id *and* its
-start time, and a signal goes through a pidfd that was checked against both. The reading of ``/proc`` that
-this takes lives here too, for others to use. The helper loads this module without site-packages, so it may
-import the standard library and nothing else. Linux 5.3 or newer.
+double fork doesn't shed. Nothing else is ever signalled (see :mod:`elastic.utils.processes`). The helper
+loads this module without site-packages, so it may import the standard library, and parts of ours that need no
+more. Linux 5.3 or newer.
 """
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+
+from elastic.utils.processes import Process, list_processes, read_process
 
 MARKER = "ELASTIC_TETHER"
 """Environment variable that marks a process: the ids of the tethers it hangs on, joined by ``:``."""
@@ -31,46 +30,6 @@ CLOSE_SECONDS = 2.0
 
 _HELPER = "import sys; sys.path.append(sys.argv[1]); from elastic.utils.tether_helper import main; main()"
 _ROOT = Path(__file__).absolute().parents[2]
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process as ``/proc`` shows it. ``started`` is in clock ticks since boot."""
-
-    pid: int
-    state: str
-    parent: int
-    session: int
-    started: int
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether it has ended and only waits to be collected."""
-        return self.state in "ZXx"
-
-
-def read_process(pid: int) -> Process | None:
-    """Return what ``/proc`` says about a process, or None if there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The name in parentheses may itself hold spaces and parentheses: only the last one closes it.
-    fields = text[text.rindex(b")") + 2 :].split()
-    return Process(
-        pid=pid,
-        state=fields[0].decode(),
-        parent=int(fields[1]),
-        session=int(fields[3]),
-        started=int(fields[19]),
-    )
-
-
-def list_processes() -> dict[int, Process]:
-    """Return every process that ``/proc`` shows, by id."""
-    with os.scandir("/proc") as entries:
-        pids = [int(entry.name) for entry in entries if entry.name.isdecimal()]
-    return {process.pid: process for pid in pids if (process := read_process(pid)) is not None}
 
 
 def carries_marker(pid: int, tether_id: str) -> bool:
@@ -117,33 +76,6 @@ def find_members(
                 found.add(pid)
                 pending.append(pid)
     return [table[pid] for pid in sorted(found) if not table[pid].is_dead]
-
-
-def open_pidfd(process: Process) -> int | None:
-    """Return a pidfd of exactly this process (the caller closes it), or None if it has ended."""
-    try:
-        pidfd = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return None
-    now = read_process(process.pid)
-    if now is None or now.started != process.started or now.is_dead:
-        os.close(pidfd)
-        return None
-    return pidfd
-
-
-def send_signal(process: Process, signum: int) -> bool:
-    """Send a signal to exactly this process; False if it has ended or isn't ours to signal."""
-    pidfd = open_pidfd(process)
-    if pidfd is None:
-        return False
-    try:
-        signal.pidfd_send_signal(pidfd, signum)
-    except (ProcessLookupError, PermissionError):
-        return False
-    finally:
-        os.close(pidfd)
-    return True
 
 
 class TetherError(OSError):
@@ -218,7 +150,8 @@ class Tether:
         """Start another helper if this one was killed.
 
         Raises:
-            TetherError: It was, and another one can't be started. Whatever is called next tries again.
+            TetherError: It was, and another one can't be started, or the tether is closed. Whatever is called
+                next tries again.
         """
         if self._pipe >= 0 and self._helper.poll() is None:
             return
@@ -271,8 +204,6 @@ class Tether:
         return helper, write_end
 
     def _tell(self, line: str) -> None:
-        if self._is_closed:
-            raise TetherError("the tether is closed and can hold no session")
         try:
             os.write(self._pipe, line.encode())
         except OSError:
@@ -281,6 +212,8 @@ class Tether:
 
     def _replace_helper(self) -> None:
         """Start another helper, which holds all that is held."""
+        if self._is_closed:
+            raise TetherError("the tether is closed and can hold no session")
         self._helper, self._pipe = self._launch()
         everything = "".join(f"hold {sid} {started}\n" for sid, started in self._holds.items())
         try:

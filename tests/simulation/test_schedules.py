@@ -8,10 +8,8 @@ prints what happened: `Schedule(seed, over=PLACES[place]).run()` repeats it to t
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from support.schedules import PLACES, Schedule
@@ -45,15 +43,6 @@ REACHED_OVER_A_DOCUMENT = (
     ),
     *(f"said: {what}" for what in ("met another document", "no answer to tend", "arrives late", "in time")),
 )
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """The shells' warnings, of thousands of nodes, would tell nobody anything; the trace has it all."""
-    log = logging.getLogger("elastic.rendezvous")
-    log.disabled = True
-    yield
-    log.disabled = False
 
 
 @pytest.mark.timeout(3600)

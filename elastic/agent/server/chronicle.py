@@ -39,7 +39,7 @@ _ORDERED = (changes.RoundOpened, changes.RoundFormed, changes.JobClosed, changes
 
 
 class Chronicle(Instrument):
-    """Records events of `origin` by `record`, and tells `metrics`."""
+    """Records events of `origin` by `record`, and tells `metrics`, which others may tell more."""
 
     def __init__(self, origin: job.Origin, *, record: Callable[[Event], None], metrics: JobMetrics) -> None:
         self._origin = origin
@@ -216,7 +216,7 @@ class Chronicle(Instrument):
         """There is a newer round; or the newest is formed: of that, `Entered` tells."""
         newest = self._newest
         is_new = newest is None or _number(newest) != _number(change)
-        if newest is not None and newest.round.incarnation != change.round.incarnation:
+        if newest is not None and newest.revision > change.revision:
             self._revision = change.revision  # an etcd that was wiped counts from its start
         self._newest, self._closed = change, None
         if is_new and self._info is not None and not self._is_superseded:

@@ -20,8 +20,10 @@ log = logging.getLogger("elastic.agent")
 
 
 class Reports(Instrument):
-    """Owns `watch`. `found` is called with each finding of `stragglers`, after it was logged, and `measured`
-    with the typical times of all ranks, in seconds by name and rank, where they are new.
+    """Owns `watch`.
+
+    `found` is called with each finding of `stragglers`, after it was logged, and `measured` with the typical
+    times of all ranks, in seconds by name and rank, where they are new.
     """
 
     def __init__(

@@ -74,7 +74,9 @@ def open_tcp(
     host, port = (endpoint.host, endpoint.port) if server is None else (server.host, server.port)
     place = f"the store at {Endpoint('etcd', endpoint.host, port)}, which runs in the agent on that host,"
     obstacle = found.obstacle
-    limit = access.patience if found.may_come and access.patience is not None else access.connect
+    limit, setting = access.connect, "connect_timeout"
+    if found.may_come and access.patience is not None:
+        limit, setting = access.patience, "join_timeout"
     try:
         client = _connected(host, port, access, place=place, limit=limit, obstacle=obstacle)
     except StoreError as e:
@@ -82,7 +84,7 @@ def open_tcp(
             server.close()
         if isinstance(e, StoreDeniedError):
             raise
-        raise StoreError(f"{place} does not answer within {limit:g} s: {e}{obstacle}") from e
+        raise StoreError(f"{place} does not answer within {limit:g} s ({setting}): {e}{obstacle}") from e
     client.set_timeout(timedelta(seconds=access.call))
     if server is not None:
         places = [str(Endpoint("etcd", at, port)) for at in (host, found.outward) if at]

@@ -17,7 +17,7 @@ The rules, in the order in which they are tried:
 
 5. The round is formed. Where a node has run a later one, etcd lost its data: the next one is opened.
 
-   a. All members that live are done: the job has succeeded.
+   a. All members that live are done, and one lives or none is missing: the job has succeeded.
    b. A member wants another round, leaves, or is gone for longer than the grace: open the next.
    c. Tell the world how many nodes wait, arrivals of a moment at once, unless members are done; how many
       of its members will leave; and, for a later leader, who is done and may not be there to say so.
@@ -190,10 +190,10 @@ class _Lead:
         nodes = self.view.nodes
         if self._last_run() > committed.round:
             return self._open_next(committed, Trigger.RECOVERY, self._older_than_nodes)
-        alive = [m.node_id for m in committed.world if self._alive(m.node_id)]
-        unfinished = [i for i in alive if i not in self.memory.done]
-        if self.memory.done and not unfinished:
-            return self._finish(committed, Outcome.SUCCEEDED, "all workers have succeeded")
+        if self._has_succeeded(committed):
+            departure = self._departure(committed)
+            who = f"all workers that are left have succeeded: {departure[1]}" if departure else ""
+            return self._finish(committed, Outcome.SUCCEEDED, who or "all workers have succeeded")
         for member in committed.world:
             seen = nodes.get(member.node_id)
             if seen is not None and seen.record.round > committed.round:
@@ -207,6 +207,13 @@ class _Lead:
         if departure:
             return self._open_next(committed, *departure)
         return self._announce(committed) or Rest(self._next_wakeup(committed))
+
+    def _has_succeeded(self, committed: Round) -> bool:
+        """Whether all members that live are done. Where none lives, all must have been: a run that was killed
+        when some were done is no success for those who start it again."""
+        members = {member.node_id for member in committed.world}
+        alive = {node_id for node_id in members if self._alive(node_id)}
+        return (alive or members) <= self.memory.done
 
     def _open_next(self, committed: Round, trigger: Trigger, cause: str) -> Action:
         """Open the round after this one. Where none of its world lives, the run that formed it is dead."""

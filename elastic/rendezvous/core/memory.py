@@ -17,7 +17,7 @@ class Memory:
     """What a leader remembers between decisions: times on its own clock, and goodbyes it has heard.
 
     It may be lost at any time (a new leader starts with none); decisions then come later, and are the same.
-    That a member which is gone had been done, the round's record says as well.
+    That a member of a formed world which is gone had been done, the round's record says as well.
     """
 
     round: int = 0

@@ -105,10 +105,19 @@ class Protocol:
 
     def forget(self) -> None:
         """etcd lost its data: nothing that was known of it holds any more, and revisions count anew."""
+        self._keep_finished()
         self.view = View()
         self._memory = Memory()
         self._leased = self._kept = self._following = False
         self._joined_at = None if self._joined_at is None else 0
+
+    def _keep_finished(self) -> None:
+        """Who is done and gone tells it to nobody again: it goes into the record that may be restored."""
+        seen, world = self.view.round, self.me.world
+        if seen is None or world is None:
+            return
+        if (seen.record.round, seen.record.world) == (world.round, world.world):
+            self.me = replace(self.me, world=replace(world, finished=seen.record.finished))
 
     def backend_away(self, now: float) -> None:
         """The backend gave no answer up to now. Others may take longer to get through to it again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .records import Node, Want
+from .records import Node, Round, Want
 from .view import View
 
 
@@ -44,7 +44,8 @@ def report(view: View, *, min_nodes: int, max_nodes: int) -> Report:
     open_now = seen is None or not seen.record.formed
     joined = _names(n for n in nodes if n.want is Want.JOINING and (not open_now or n.round == number))
     stopping = _names(n for n in nodes if n.want is Want.STOPPING)
-    running = _names(n for n in nodes if n.want in (Want.ACTIVE, Want.DONE))
+    running = _names(n for n in nodes if n.want is Want.ACTIVE)
+    entered = _names(n for n in nodes if n.want in (Want.ACTIVE, Want.DONE))
     waiting = _names(n for n in nodes if n.want is Want.WAITING)
     spares = _names(n for n in nodes if n.want is Want.SPARE)
     missing = max(0, min_nodes - len(joined)) if open_now else 0
@@ -57,10 +58,12 @@ def report(view: View, *, min_nodes: int, max_nodes: int) -> Report:
         why = f"round {number} runs with {len(seen.record.world)} nodes"
         leaving = _names(n for n in nodes if n.draining)
         why += f"; to leave once workers have saved: {', '.join(leaving)}" if leaving else ""
+        done = _done(seen.record, view)
+        why += f"; done, so that nobody else is let in: {', '.join(done)}" if done else ""
     elif view.leader is None:
         why = "no node leads: the last leader's lease has just ended"
-    elif stopping or (running and joined):
-        slow = ", ".join(stopping or running)
+    elif stopping or (entered and joined):
+        slow = ", ".join(stopping or entered)
         why = f"round {number} waits for {slow} to stop the workers of the round before"
     elif missing:
         why = f"round {number} has {len(joined)} of at least {min_nodes} nodes: {missing} missing"
@@ -75,6 +78,13 @@ def report(view: View, *, min_nodes: int, max_nodes: int) -> Report:
         missing=missing,
         why=why,
     )
+
+
+def _done(committed: Round, view: View) -> tuple[str, ...]:
+    """The members of a formed world whose workers have succeeded, gone or not."""
+    done = {i for i, seen in view.nodes.items() if seen.record.want is Want.DONE}
+    done |= {committed.world[rank].node_id for rank in committed.finished}
+    return tuple(member.name for member in committed.world if member.node_id in done)
 
 
 def _names(nodes: Iterable[Node]) -> tuple[str, ...]:

@@ -100,23 +100,34 @@ class Meeting:
         if self._rank != 0 or not self._moves:
             yield
             return
-        access, port = self._access, self._place.port
-        also_on = None if store.address == store.listens_on else store.address
-        secret, secret_file = access.secret or None, access.secret_file
         try:
             door = TCPStoreServer(
-                store.listens_on, port, also_on=also_on, secret=secret, secret_file=secret_file
+                store.listens_on,
+                self._place.port,
+                also_on=None if store.address == store.listens_on else store.address,
+                secret=self._access.secret or None,
+                secret_file=self._access.secret_file,
             )
         except StoreError as e:
             raise self._taken(e) from e
         try:
-            with TCPStore(
-                store.listens_on, port, timeout=access.connect, secret=secret, secret_file=secret_file
-            ) as inside:
+            with self._inside(door) as inside:
                 self._announce(inside, replace(self._job, port=_port_of(store.store)))
             yield
         finally:
             door.close(linger=_DOOR_SECONDS)
+
+    def _inside(self, door: TCPStoreServer) -> TCPStore:
+        try:
+            return TCPStore(
+                door.host,
+                door.port,
+                timeout=self._access.connect,
+                secret=self._access.secret or None,
+                secret_file=self._access.secret_file,
+            )
+        except StoreError as e:
+            raise RendezvousConnectionError(str(e)) from e
 
     def missing(self, store: Store) -> list[int]:
         """The ranks of the nodes that have never come."""

@@ -14,7 +14,7 @@ from support.reporting import PATIENCE, Worker
 
 from elastic.agent.server import node_check
 from elastic.agent.server.node_check import NodeHealth, NodeVerdict, check_node
-from elastic.utils.tether import Process, read_process
+from elastic.utils.processes import Process, read_process
 
 
 def check(*lines: str, timeout: float = PATIENCE) -> NodeVerdict:

@@ -30,18 +30,22 @@ class EarlyLook(LocalElasticAgent):
         return seen
 
 
-def test_a_worker_that_ends_while_the_agent_decides_is_not_overlooked(etcd: EtcdServer) -> None:
-    handler = create_handler(RendezvousParameters("etcd", etcd.endpoint, uuid.uuid4().hex, 1, 1))
-    spec = WorkerSpec("trainer", 1, handler, entrypoint=sys.executable, args=("-c", "pass"))
-    agent = EarlyLook(spec, signals_to_handle=())
-    overdue = threading.Timer(30, agent.stop)
+def run(agent: LocalElasticAgent) -> RunResult:
+    """The result of an agent that is stopped where it does not end."""
+    overdue = threading.Timer(60, agent.stop)
     overdue.start()
     try:
-        result = agent.run()
+        return agent.run()
     finally:
         overdue.cancel()
         overdue.join()
-        handler.shutdown()
+        agent.get_worker_group().spec.rdzv_handler.shutdown()
+
+
+def test_a_worker_that_ends_while_the_agent_decides_is_not_overlooked(etcd: EtcdServer) -> None:
+    handler = create_handler(RendezvousParameters("etcd", etcd.endpoint, uuid.uuid4().hex, 1, 1))
+    spec = WorkerSpec("trainer", 1, handler, entrypoint=sys.executable, args=("-c", "pass"))
+    result = run(EarlyLook(spec, signals_to_handle=()))
     assert result.state is WorkerState.SUCCEEDED
 
 
@@ -66,14 +70,7 @@ def test_the_spec_says_how_workers_are_started_and_where_their_output_goes(
         tee=Std.NONE,
         log_dir=tmp_path / "logs",
     )
-    agent = LocalElasticAgent(spec, signals_to_handle=())
-    overdue = threading.Timer(60, agent.stop)
-    overdue.start()
-    try:
-        result = agent.run()
-    finally:
-        overdue.cancel()
-        overdue.join()
+    result = run(LocalElasticAgent(spec, signals_to_handle=()))
     assert result.state is WorkerState.SUCCEEDED
     assert all(module in value for value in result.return_values.values())
     assert Path(result.stdouts[0]).read_text() == "told\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, PContext, start_processes
-from elastic.utils.tether import Process, list_processes
+from elastic.utils.processes import Process, list_processes
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from elastic.multiprocessing import PContext
-from elastic.utils.tether import Process
+from elastic.utils.processes import Process
 
 Start: TypeAlias = Callable[..., PContext]
 """See the fixture ``start``."""

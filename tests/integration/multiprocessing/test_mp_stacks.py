@@ -14,7 +14,7 @@ import pytest
 from mp_support import ENVIRONMENT, Start, eventually
 
 from elastic.multiprocessing import DefaultLogsSpecs, PContext
-from elastic.utils.tether import read_process
+from elastic.utils.processes import read_process
 
 pytest_plugins = ("mp_fixtures",)
 

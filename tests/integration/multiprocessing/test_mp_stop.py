@@ -18,7 +18,8 @@ from mp_support import ENVIRONMENT, Living, Start, eventually
 
 from elastic.multiprocessing import PContext
 from elastic.utils.ending import end
-from elastic.utils.tether import Process, Tether, list_processes, read_process
+from elastic.utils.processes import Process, list_processes, read_process
+from elastic.utils.tether import Tether, TetherError
 
 pytest_plugins = ("mp_fixtures",)
 
@@ -242,6 +243,15 @@ def test_not_even_if_the_process_that_sees_to_it_was_killed(
     eventually(lambda: not living())
 
 
+def test_a_closed_tether_starts_no_helper_any_more() -> None:
+    tether = Tether.start()
+    tether.close()
+    for call in (tether.renew, lambda: tether.hold(os.getpid())):
+        with pytest.raises(TetherError, match="is closed"):
+            call()
+    assert is_gone(tether.pid)
+
+
 def is_gone(pid: int) -> bool:
     process = read_process(pid)
     return process is None or process.is_dead
@@ -295,7 +305,7 @@ def test_not_even_if_a_forked_copy_of_it_lives_on(mark: str, living: Living, tmp
 def test_a_stray_is_collected_by_its_agent(mark: str, living: Living, tmp_path: Path) -> None:
     strays = f"setsid bash -c 'sleep 1000; :' {mark} & (bash -c 'sleep 1000; :' {mark} &) ; wait"
     then = """
-    from elastic.utils.tether import list_processes
+    from elastic.utils.processes import list_processes
     sys.stdin.readline()
     context.close()
     print([process for process in list_processes().values() if process.parent == os.getpid()], flush=True)

@@ -199,6 +199,10 @@ def a_job_ends_for_a_reason(state: LeaderState, action: Action) -> str | None:
         assert seen.record.formed
         assert all(node.want is Want.DONE for node in members)
         assert state.memory.done
+        long_ago = state.now - state.rules.rejoin_grace
+        lost = {i for i, since in state.memory.missing_since.items() if since <= long_ago}
+        gone = state.memory.left | lost
+        assert ids(seen.record) - gone or ids(seen.record) <= state.memory.done, "it was killed, and not done"
         return "succeeded"
     assert end.outcome is Outcome.FAILED
     assert not seen.record.formed or len(seen.record.world) == 1, "there may be others to hear of"

@@ -364,10 +364,16 @@ def test_what_has_no_revision_of_its_own_is_told_with_the_newest_that_was_heard_
     ]
 
 
-def test_an_etcd_that_was_wiped_counts_from_its_start(agent: Agent) -> None:
+@pytest.mark.parametrize(
+    "anew",
+    [
+        RoundOpened(replace(opened(1).round, incarnation=2), 4),
+        RoundFormed(replace(world_of(ME, PEER), round=3), 4),  # the world goes on: it is told again
+    ],
+)
+def test_an_etcd_that_was_wiped_counts_from_its_start(agent: Agent, anew: RoundOpened | RoundFormed) -> None:
     agent.enter(3)
-    anew = replace(opened(1).round, incarnation=2)
-    agent.chronicle.changed(RoundOpened(anew, 4))
+    agent.chronicle.changed(anew)
     agent.chronicle.changed(LeaseLost("gone"))
     assert agent.about("lease.lost")[0]["revision"] == 4
 

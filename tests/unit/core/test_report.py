@@ -51,6 +51,14 @@ def active(name: str, *, draining: bool = False) -> Node:
             "round 7 runs with 2 nodes; to leave once workers have saved: b",
         ),
         (
+            view(active("b"), committed=replace(FORMED, finished=(0,))),
+            "round 7 runs with 2 nodes; done, so that nobody else is let in: a",
+        ),
+        (
+            view(active("a"), node("b", Want.DONE, ROUND_NUMBER), committed=FORMED),
+            "round 7 runs with 2 nodes; done, so that nobody else is let in: b",
+        ),
+        (
             view(joining("a"), committed=OPEN, led=False),
             "no node leads: the last leader's lease has just ended",
         ),

@@ -3,6 +3,9 @@
 import dataclasses
 import signal
 from datetime import timedelta
+from fractions import Fraction
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -179,12 +182,49 @@ def test_signals_are_named_in_a_list_or_in_one_string() -> None:
         ({"log_line_prefix_template": "${rnak}"}, ["log_line_prefix_template", "rnak", "local_rank"]),
         ({"logs_specs": DefaultLogsSpecs(), "ranks_filter": [0]}, ["logs_specs and ranks_filter"]),
         ({"logs_specs": DefaultLogsSpecs(), "tee": Std.ALL, "log_dir": "x"}, ["log_dir, tee", "keep one"]),
+        ({"min_nodes": "1"}, ["min_nodes='1'", "give a whole number"]),
+        ({"nproc_per_node": "gpu"}, ["nproc_per_node='gpu'", "whole number"]),
+        ({"max_restarts": 1.5}, ["max_restarts=1.5", "whole number"]),
+        ({"max_restarts": True}, ["max_restarts=True", "whole number"]),
+        ({"run_id": 7}, ["run_id=7", "give text"]),
+        ({"rdzv_endpoint": ["a:1"]}, ["rdzv_endpoint=['a:1']", "text"]),
+        ({"rdzv_configs": "ttl=3"}, ["rdzv_configs='ttl=3'", "a dict from text to anything"]),
+        ({"rdzv_timeout": "5"}, ["rdzv_timeout='5'", "a number or a timedelta"]),
+        ({"exit_barrier_timeout": None}, ["exit_barrier_timeout=None", "a number"]),
+        ({"signals_to_handle": 15}, ["signals_to_handle=15", "text or a list of text"]),
+        ({"log_dir": 5}, ["log_dir=5", "text or PathLike or None"]),
+        ({"redirects": 3}, ["redirects=3", "Std or a dict from whole numbers to Std or Redirects or None"]),
+        ({"devices": "0-3"}, ["devices='0-3'", "a list of text or None"]),
+        ({"devices": [0, 1]}, ["devices=[0, 1]", "a list of text or None"]),
+        ({"tee": {"0": Std.ALL}}, ["tee={'0'", "a dict from whole numbers to Std"]),
+        ({"local_ranks_filter": ["0"]}, ["local_ranks_filter=['0']", "a list of whole numbers"]),
+        ({"duplicate_stdout_filters": "loss"}, ["duplicate_stdout_filters='loss'", "a list"]),
+        ({"dump_stacks": "yes"}, ["dump_stacks='yes'", "True or False"]),
+        ({"metrics_cfg": ["torchelastic"]}, ["metrics_cfg=['torchelastic']", "a dict from text to text"]),
+        ({"instruments": {}}, ["instruments={}", "InstrumentSettings"]),
+        ({"numa_options": "node"}, ["numa_options='node'", "NumaOptions"]),
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_refused(settings: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         LaunchConfig(**settings)
     assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"log_dir": Path("logs")},
+        {"local_ranks_filter": {0}},
+        {"devices": ("0", "1")},
+        {"tee": {0: Std.ALL}},
+        {"shutdown_timeout": Fraction(1, 2)},
+        {"rdzv_configs": MappingProxyType({"ttl": 3})},
+    ],
+)
+def test_values_of_like_types_will_do(settings: dict[str, Any]) -> None:
+    ((name, value),) = settings.items()
+    assert getattr(LaunchConfig(**settings), name) is value
 
 
 def test_a_signal_that_ends_the_agent_is_not_passed_on() -> None:

@@ -208,6 +208,7 @@ class Foreign(RendezvousBackend):
         self.lock = threading.Lock()
         self.states: list[bytes] = []
         self.fails: Exception | None = None
+        self.forgets = False
 
     @property
     def name(self) -> str:
@@ -220,6 +221,8 @@ class Foreign(RendezvousBackend):
             return (self.states[-1], len(self.states)) if self.states else None
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
+        if self.forgets:
+            return None
         with self.lock:
             won = (token or 0) == len(self.states)
             if won:
@@ -263,6 +266,13 @@ def test_one_that_cannot_be_reached_is_away(foreign: tuple[Foreign, Callable[[st
         a.backend.survey()
     state.fails = None
     a.inbox.find(Resumed)
+
+
+def test_one_that_takes_no_first_state_is_away(foreign: tuple[Foreign, Callable[[str], Node]]) -> None:
+    state, make = foreign
+    state.forgets = True
+    with pytest.raises(BackendUnavailable, match="the state at 'theirs' is not there, and cannot be made"):
+        make("a")
 
 
 def test_one_that_is_broken_is_said_to_be(foreign: tuple[Foreign, Callable[[str], Node]]) -> None:

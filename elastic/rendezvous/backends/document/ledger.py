@@ -21,6 +21,7 @@ from .document import Document
 from .pace import Pace
 from .state import RendezvousBackend, Token
 
+_MOST_MAKINGS = 10  # of a first state that is gone again at once
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.25
 
@@ -63,7 +64,7 @@ class Ledger:
     def read(self) -> Held:
         """The document as it is; an empty one is made where there is none."""
         try:
-            while True:
+            for _ in range(_MOST_MAKINGS):
                 found = self._backend.get_state()
                 if found is not None:
                     return self._held(*found)
@@ -72,6 +73,7 @@ class Ledger:
                     return self._held(made[0], made[1])
         except RendezvousConnectionError as e:
             raise BackendUnavailable(str(e)) from e
+        raise BackendUnavailable(f"the state at {self.key!r} is not there, and cannot be made")
 
     def change(self, change: Callable[[Document], Document | R], *, seconds: float) -> Changed[R]:
         """Replace the document by what `change` makes of it; where that is no document, it says why not.
