@@ -158,8 +158,9 @@ def test_what_was_ignored_at_the_start_stays_ignored(etcd: EtcdServer, tmp_path:
 # Ranks other than 0 count a signal; rank 0 has no handler, and would die of it.
 COUNTER = """
 import os, signal, sys, time
+told = f"rank {os.environ['RANK']} was told\\n"
 if os.environ["RANK"] != "0":
-    signal.signal(signal.SIGUSR1, lambda *_: print("rank", os.environ["RANK"], "was told", flush=True))
+    signal.signal(signal.SIGUSR1, lambda *_: print(told, end="", flush=True))
 print("up", flush=True)
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.05)
