@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support.etcd import EtcdServer, free_port, wait_until
 
+from elastic.etcd import Client
 from elastic.rendezvous import RendezvousParameters, create_handler
 
 pytestmark = pytest.mark.torch
@@ -126,11 +127,16 @@ def test_who_is_collected_without_a_goodbye_leaves(
 # -- ends ---------------------------------------------------------------------------------------------
 
 
-def test_success_ends_the_job_and_a_spare_with_code_0(torch_handler: Make) -> None:
+def test_success_ends_the_job_and_a_spare_with_code_0(
+    torch_handler: Make, client: Client, run_id: str
+) -> None:
     first, second, spare = (torch_handler(2, 2) for _ in range(3))
     infos = together(first, second)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(spare.next_rendezvous)
+        nodes = f"/elastic/{run_id}/nodes/".encode()
+        # Or it would come after the end, and start the job anew.
+        wait_until(lambda: b'"SPARE"' in b"".join(kv.value for kv in client.get_prefix(nodes).kvs))
         in_parallel(*(lambda info=info: exit_barrier(info) for info in infos))
         with pytest.raises(SystemExit) as ended:
             waiting.result(30)
