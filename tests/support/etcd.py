@@ -273,13 +273,19 @@ class EtcdCluster:
         return next(member for member in self.members if member.endpoint == endpoint)
 
     def leader(self) -> EtcdServer:
-        """The member that leads at this moment."""
-        for member in self.members:
-            with Client([member.endpoint]) as client:
-                status = client.status()
-                if status.leader == status.member_id:
-                    return member
-        raise AssertionError("no member leads")
+        """The member that leads at this moment, or after an election that is just held."""
+        found: list[EtcdServer] = []
+
+        def leads() -> bool:
+            for member in self.members:
+                with Client([member.endpoint]) as client:
+                    status = client.status()
+                    if status.leader == status.member_id:
+                        found.append(member)
+            return bool(found)
+
+        wait_until(leads, what="a member that leads")
+        return found[-1]
 
     def close(self) -> None:
         for member in self.members:

@@ -7,6 +7,7 @@ import json
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +22,8 @@ from elastic.store import Store
 from support.etcd import EtcdServer
 from support.inbox import Inbox
 
-TTL = 2
+TTL = 20
+"""Seconds: nobody is lost because the test's process stood still for a while."""
 
 
 class Node:
@@ -45,6 +47,10 @@ class Site(ABC):
         )
         self.nodes: list[Node] = []
         self._ids = itertools.count()
+
+    def shorten_leases(self, seconds: float) -> None:
+        """For a test in which one ends, before it makes nodes."""
+        self.settings = replace(self.settings, ttl=timedelta(seconds=seconds))
 
     def node(self) -> Node:
         """A node that has started, with a lease."""
@@ -101,13 +107,17 @@ class StoreSite(Site):
 
     def spoil(self, key: str) -> None:
         state = TpRendezvousBackend(self.open(), self.run_id)
-        found = state.get_state()
-        assert found is not None
-        document, token = json.loads(found[0]), found[1]
-        document["revision"] += 1
-        document["records"][key].update(modified=document["revision"], value="spoiled")
-        spoiled = json.dumps(document).encode()
-        assert state.set_state(spoiled, token) == (spoiled, spoiled, True)
+        done = False
+        while not done:  # the nodes write signs of life meanwhile
+            found = state.get_state()
+            assert found is not None
+            document, token = json.loads(found[0]), found[1]
+            document["revision"] += 1
+            document["records"][key].update(modified=document["revision"], value="spoiled")
+            spoiled = json.dumps(document).encode()
+            outcome = state.set_state(spoiled, token)
+            assert outcome is not None
+            done = outcome == (spoiled, spoiled, True)
 
     def close(self) -> None:
         for store in self.stores:

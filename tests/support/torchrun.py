@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from types import TracebackType
 
-from support.job import Agent
+from support.job import Agent, wait_until
 
 WORKER = """
 import json, os, sys, time
@@ -114,8 +114,15 @@ def wait_for_world(agents: list[Agent], size: int, *, not_port: int = 0) -> int:
         places = agent.places()
         return bool(places) and places[-1]["world"] == size and places[-1]["port"] != not_port
 
+    ports: set[int] = set()
+
+    def same() -> bool:
+        ports.clear()
+        ports.update(agent.places()[-1]["port"] for agent in agents)
+        return len(ports) == 1 and all(map(new, agents))
+
     for agent in agents:
         agent.wait_until(new, f"a world of {size}")
-    ports = {agent.places()[-1]["port"] for agent in agents}
-    assert len(ports) == 1, "all workers of a world have the same master"
-    return int(ports.pop())
+    # Meanwhile one of them may have gone on to yet another world, in which the others are not yet.
+    wait_until(same, "all workers of a world have the same master")
+    return ports.pop()

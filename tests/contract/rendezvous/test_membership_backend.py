@@ -213,6 +213,7 @@ def test_a_lease_that_is_dropped_takes_its_keys_with_it_at_once(site: Site) -> N
 
 
 def test_the_lease_of_a_node_that_is_silent_ends(site: Site) -> None:
+    site.shorten_leases(4)
     a, b = site.node(), site.node()
     b.backend.follow_nodes()
     write(a, own(a), Put(ROUND, world_of("n0"), Keep.RETENTION))

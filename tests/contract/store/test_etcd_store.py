@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from support.blocking import Blocked
 from support.crowd import counts
-from support.etcd import EtcdServer
+from support.etcd import EtcdServer, wait_until
 from support.nodes import out_of_sight
 
 from elastic.etcd import Client
@@ -94,8 +94,14 @@ def test_waiting_costs_watches_and_no_polling(etcd_server: Callable[..., EtcdSer
     server = etcd_server()
     with Client([server.endpoint]) as client:
         store = EtcdStore(client, "s/", timeout=LONG)
+        start = counts(server.url)
         call, another = Blocked(lambda: store.get("a")), Blocked(lambda: store.wait_change("a", None))
-        time.sleep(0.3)
+
+        def have_looked() -> bool:
+            asked = counts(server.url).since(start).requests
+            return asked.get("Range", 0) >= 2 and asked.get("Txn", 0) >= 1
+
+        wait_until(have_looked, what="both to have seen that there is nothing")
         before = counts(server.url)
         time.sleep(1)
         assert counts(server.url).since(before).requests == {}

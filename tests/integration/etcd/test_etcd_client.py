@@ -282,14 +282,14 @@ def test_a_call_waits_for_a_server_that_comes_back(remote: Client, relay: Relay,
 # What may be repeated
 
 
-def test_a_write_that_must_not_happen_twice_says_maybe(
-    remote: Client, relay: Relay, client: Client, space: bytes
-) -> None:
+def test_a_write_that_must_not_happen_twice_says_maybe(relay: Relay, client: Client, space: bytes) -> None:
     name = space + b"a"
-    remote.get(name)
-    relay.deafen()
-    with pytest.raises(DeadlineExceeded) as caught:
-        remote.txn([absent(name)], [Put(name, b"mine")], timeout=5)
+    # An attempt is long enough for the request to be carried out before it is given up.
+    with Client([relay.endpoint], attempt_timeout=3) as remote:
+        remote.get(name)
+        relay.deafen()
+        with pytest.raises(DeadlineExceeded) as caught:
+            remote.txn([absent(name)], [Put(name, b"mine")], timeout=10)
     assert caught.value.applied == "maybe"
     # It was: the request went through, and only the answer was lost. It was not sent again.
     assert value_of(client, name) == b"mine"
@@ -329,9 +329,9 @@ def test_a_put_without_an_answer_says_maybe(
     remote.get(name)
     relay.deafen()
     with pytest.raises(Unavailable) as caught:
-        remote.put(name, b"1", timeout=1.8)
+        remote.put(name, b"1", timeout=4)
     assert caught.value.applied == "maybe"
-    assert value_of(client, name) == b"1"
+    wait_until(lambda: value_of(client, name) == b"1", what="the write, whose answer was lost")
 
 
 def test_the_winner_of_a_compare_and_set_is_told_so_though_the_answer_was_lost(
@@ -446,7 +446,7 @@ def test_closing_ends_calls_and_refuses_new_ones(relay: Relay, space: bytes) -> 
         time.sleep(0.1)  # into the call itself: nothing shows when it is on the wire
         client.close()
         with pytest.raises(ClientClosed):
-            waiting.result(5)
+            waiting.result(20)
     with pytest.raises(ClientClosed, match="closed"):
         client.get(space)
     client.close()

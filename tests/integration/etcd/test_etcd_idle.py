@@ -74,7 +74,10 @@ def test_closing_while_calls_run_ends_them_and_the_thread(etcd: EtcdServer, spac
         for thread in threads:
             thread.join(10)
         assert [ended.get(timeout=1) for _ in threads] == ["ClientClosed"] * 4
-    assert not [each for each in threading.enumerate() if each.name == "etcd-client"]
+    wait_until(
+        lambda: not [each for each in threading.enumerate() if each.name == "etcd-client"],
+        what="the end of the threads",
+    )
 
 
 @pytest.mark.parametrize("owner", ["watch", "lease"])

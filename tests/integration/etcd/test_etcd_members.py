@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.etcd import EtcdCluster, EtcdServer
+from support.etcd import EtcdCluster, EtcdServer, wait_until
 
 from elastic.etcd import Client, Member, Unavailable
 from elastic.etcd.members import addresses
@@ -61,6 +61,11 @@ def test_an_address_that_is_another_etcd_is_not_taken(etcd_cluster: EtcdCluster,
         liar.advertised = url
         liar.start().wait_ready()
     with Client([first.endpoint]) as client:
+        told = {first.url, etcd.url, "http://127.0.0.1:1"}
+        wait_until(
+            lambda: {url for each in client.member_list() for url in each.client_urls} == told,
+            what="the first member to have heard what the others claim",
+        )
         assert client.sync() == (Endpoint("etcd", first.host, first.port),)
         # What could not be taken is no endpoint that calls are wasted on.
         first.kill()

@@ -124,11 +124,14 @@ def test_cut_connections_lose_and_repeat_nothing(
 ) -> None:
     start = client.put(space + b"n", b"-1")
     remote.watch([prefix(space), key(space + b"none")], into=inbox, start_revision=start + 1)
+    events: list[Event] = []
     for number in range(60):
         client.put(space + b"n", b"%d" % number)
+        if number == 4:
+            events += inbox.events(5)  # it is connected, for the first cut at least
         if number % 10 == 5:
             relay.cut()
-    assert values(inbox.events(60)) == [b"%d" % number for number in range(60)]
+    assert values(events + inbox.events(55)) == [b"%d" % number for number in range(60)]
     assert inbox.count(WatchInterrupted) >= 1
     assert inbox.count(WatchResumed) in (inbox.count(WatchInterrupted), inbox.count(WatchInterrupted) - 1)
 
@@ -247,7 +250,8 @@ def test_a_wiped_store_ends_a_watch(etcd_server: Callable[..., EtcdServer], inbo
 
 
 def test_closing_is_prompt_and_final(client: Client, inbox: Inbox, space: bytes) -> None:
-    watch = client.watch([prefix(space)], into=inbox, start_revision=1)
+    # Not from a revision that another test may have compacted: that ends a watch by itself.
+    watch = client.watch([prefix(space)], into=inbox, start_revision=client.put(space + b"a", b"0") + 1)
     inbox_length = len(inbox.items)
     started = time.monotonic()
     watch.close()

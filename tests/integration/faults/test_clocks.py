@@ -51,7 +51,7 @@ class WrongClock:
 )
 def test_a_wrong_clock_changes_nothing(etcd: EtcdServer, tmp_path: Path, before: int, after: int) -> None:
     clock = WrongClock(tmp_path, before)
-    with Job(etcd.endpoint, tmp_path, nodes="2:4") as job:
+    with Job(etcd.endpoint, tmp_path, nodes="2:4", ttl=4) as job:
         agents = [job.start_diarist("a", env=clock.environment), job.start_diarist("b")]
         first = max(agent.wait_for_world(2) for agent in agents)
         time.sleep(1.5 * job.ttl)

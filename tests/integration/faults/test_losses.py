@@ -14,7 +14,7 @@ SIZE = 6
 
 @pytest.mark.parametrize("with_leader", [False, True])
 def test_many_losses_are_one_change(etcd: EtcdServer, tmp_path: Path, with_leader: bool) -> None:
-    with Job(etcd.endpoint, tmp_path, nodes=f"1:{SIZE}", last_call=60) as job:
+    with Job(etcd.endpoint, tmp_path, nodes=f"1:{SIZE}", ttl=5, last_call=60) as job:
         agents = [job.start_diarist(f"n{number}") for number in range(SIZE)]
         first = max(agent.wait_for_world(SIZE) for agent in agents)
         leads = job.record("leader")["nodeId"].rpartition("-")[0]

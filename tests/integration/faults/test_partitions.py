@@ -17,7 +17,7 @@ from support.relay import Relay
 
 from elastic.etcd import Client, WatchBatch, prefix
 
-TTL = 2
+TTL = 4
 
 
 class History:

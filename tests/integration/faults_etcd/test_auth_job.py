@@ -69,7 +69,7 @@ def test_a_job_does_not_notice_tokens_that_end_and_users_that_come(
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text(password + "\n")
-    with Job(guarded.endpoint, tmp_path, nodes="3", user=USER, password=password) as job:
+    with Job(guarded.endpoint, tmp_path, nodes="3", ttl=10, user=USER, password=password) as job:
         script = job.script(SLEEPER)
         flags = ("--max-restarts=0",)
         by_file = {"conf": f"user={USER},password_file={secret}"}

@@ -76,7 +76,7 @@ def test_a_full_etcd_is_told_with_what_to_do(command: Command, small: EtcdServer
 def test_a_job_runs_on_over_a_full_etcd_and_ends_well_once_there_is_room(
     small: EtcdServer, tmp_path: Path
 ) -> None:
-    with Job(small.endpoint, tmp_path, nodes="2") as job, Client([small.endpoint]) as client:
+    with Job(small.endpoint, tmp_path, nodes="2", ttl=60) as job, Client([small.endpoint]) as client:
         script = job.script(SLEEPER)
         agents = [job.start(name, script, str(job.stop_file), flags=("--max-restarts=0",)) for name in "ab"]
         assert {agent.wait_for_world(2) for agent in agents} == {1}

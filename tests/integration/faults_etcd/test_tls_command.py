@@ -92,7 +92,7 @@ def command(tmp_path: Path) -> Iterator[Command]:
 
 
 def _arguments(command: Command, endpoint: str, conf: str, *, nodes: int = 1) -> list[str]:
-    settings = f"connect_timeout=5,ttl=3,last_call_timeout=1{',' if conf else ''}{conf}"
+    settings = f"connect_timeout=5,ttl=60,last_call_timeout=1{',' if conf else ''}{conf}"
     return [
         f"--nnodes={nodes}",
         "--rdzv-backend=etcd",

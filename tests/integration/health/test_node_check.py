@@ -88,10 +88,10 @@ def test_a_hang_ends_in_time_and_so_does_all_that_it_started(tmp_path: Path) -> 
         f"(sleep 60 & echo $! >> {pids}; wait) &",
         f"while [ $(wc -l < {pids}) -lt 2 ]; do sleep 0.01; done",
         "trap : TERM; echo waiting; sleep 60; sleep 60",
-        timeout=3,
+        timeout=8,
     )
     assert verdict.health is NodeHealth.UNKNOWN
-    assert verdict.reason == "the node check did not end within 3 s"
+    assert verdict.reason == "the node check did not end within 8 s"
     assert verdict.output == "waiting\n"
     assert time.monotonic() - began < 30
     for pid in map(int, pids.read_text().split()):

@@ -49,7 +49,7 @@ def test_it_does_not_wait_for_longer_and_the_job_ends_well_without_it(
 
 
 def test_it_does_not_wait_for_a_node_that_is_gone(etcd: EtcdServer, tmp_path: Path) -> None:
-    with Job(etcd.endpoint, tmp_path, nodes="2", ttl=2) as job:
+    with Job(etcd.endpoint, tmp_path, nodes="2", ttl=5) as job:
         a, b = start(job, "a", 600), start(job, "b", 600)
         for agent in (a, b):
             agent.wait_for_world(2)

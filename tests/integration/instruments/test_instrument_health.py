@@ -11,12 +11,13 @@ from support.etcd import EtcdServer
 from support.instruments import WORKER, Answer, Probe
 from support.job import Agent, Job, wait_until
 
-# A worker that is slow to stop, may be told to fail twice, and ends well when its node is told to.
+# A worker that takes its time to stop, may be told to fail twice, and ends well when its node is told to.
 SCRIPT = (
     WORKER
     + """
 def stop(*_):
-    time.sleep(1)
+    while os.path.exists(sys.argv[1] + ".hold"):
+        time.sleep(0.02)
     sys.exit(143)
 signal.signal(signal.SIGTERM, stop)
 print(json.dumps(place) + "\\n", end="", flush=True)
@@ -29,7 +30,7 @@ while not os.path.exists(here + ".end") and not os.path.exists(sys.argv[1]):
 
 
 def start(job: Job, name: str, *more: str) -> Agent:
-    flags = ("--health-port=0", "--max-restarts=5", "--notice-timeout=1.5", "--restart-backoff=3", *more)
+    flags = ("--health-port=0", "--max-restarts=5", "--notice-timeout=4", "--restart-backoff=3", *more)
     return job.start(name, job.script(SCRIPT), str(job.stop_file), flags=flags)
 
 
@@ -57,9 +58,12 @@ def test_healthy_in_every_state_and_ready_while_workers_run(
             number = a.wait_for_world(2, after_round=first + 1)
             assert ready(probe.gather("running")) == {200}
 
+            hold = Path(f"{job.stop_file}.hold")
+            hold.touch()
             c = start(job, "c")  # it gets in after a notice, which nobody acknowledges, and a slow stop
             assert ready(probe.gather("notice")) == {200}
             assert ready(probe.gather("stopping")) == {503}
+            hold.unlink()
             a.wait_for_world(3, after_round=number)
             probe.gather("running")
 

@@ -59,7 +59,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     directory = tmp_path_factory.mktemp("story")
     with (
         EtcdServer(tmp_path_factory.mktemp("etcd")) as server,
-        Job(server.start().wait_ready().endpoint, directory, nodes="1:3", ttl=15, last_call=20) as job,
+        Job(server.start().wait_ready().endpoint, directory, nodes="1:3", ttl=30, last_call=20) as job,
     ):
         story = Story(job.run_id, {name: directory / f"{name}.jsonl" for name in "abcd"})
         script = job.script(SCRIPT)
@@ -67,12 +67,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         def start(name: str) -> Agent:
             destination = f"--event-log-handler=file:{story.files[name]}"
             flags = ("--max-restarts=1", destination, "--metrics-port=0")
-            return job.start(name, script, str(job.stop_file), flags=flags)
+            # Whose lease is revoked has a while for coming back, also on a slow machine.
+            return job.start(name, script, str(job.stop_file), flags=flags, conf="rejoin_grace=5")
 
         a = start("a")
         a.wait_for_line("open: round 1")  # so that it is the one that leads
         b, c = start("b"), start("c")
         number = max(agent.wait_for_world(3) for agent in (a, b, c))
+        wait_for_event(story.files["a"], "worker.started")  # a worker may speak before its agent tells of it
         story.metrics["three"] = scrape(a)
 
         kill(c, job)
@@ -222,8 +224,8 @@ def test_the_metrics_follow(story: Story) -> None:
     assert 0 < back["elastic_training_time_lost_seconds_total"] < back["elastic_training_seconds_total"] + 60
     assert back["elastic_worlds_entered_total"] == 5
     assert back["elastic_lease_losses_total"] == 0
-    assert [m["elastic_lease_ttl_seconds"] for m in (three, back)] == [15, 15]
-    assert 0 <= three["elastic_lease_age_seconds"] < 15
+    assert [m["elastic_lease_ttl_seconds"] for m in (three, back)] == [30, 30]
+    assert 0 <= three["elastic_lease_age_seconds"] < 30
     assert back['elastic_worker_state{state="healthy"}'] == 1
     assert back["elastic_healthy"] == 1
 

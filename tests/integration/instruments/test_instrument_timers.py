@@ -16,10 +16,13 @@ BEGIN = (
 import elastic.worker as worker
 print(json.dumps(place | {"pid": os.getpid()}) + "\\n", end="", flush=True)
 first, second = place["round"] == 1, place["rank"] == 1
+up = here + "." + str(place["round"]) + "."
+open(up + str(place["rank"]), "w").close()
 """
 )
 LATE = """
 if first and second:
+    until(up + "0")
     with worker.deadline(0.5, "step"):
         time.sleep(600)
 until(sys.argv[1])
@@ -30,6 +33,8 @@ if not second:
 until(sys.argv[1])
 """
 SILENT = """
+if second:
+    until(up + "0")
 while not os.path.exists(sys.argv[1]):
     if not (first and second):
         worker.heartbeat()
@@ -50,7 +55,7 @@ def start(job: Job, script: str, *flags: str, **env: str) -> Agent:
     [
         pytest.param(LATE, (), r"the deadline 'step' of rank 1, 0\.5 s, has passed \S+ s ago", id="deadline"),
         pytest.param(
-            SILENT, ("--silence-timeout=0.7",), r"rank 1 gave no sign of life for \S+ s", id="silence"
+            SILENT, ("--silence-timeout=3",), r"rank 1 gave no sign of life for \S+ s", id="silence"
         ),
     ],
 )
@@ -78,7 +83,7 @@ def test_a_worker_that_is_late_is_one_that_failed(
 def test_without_a_restart_left_its_exit_code_is_that_of_timeout(etcd: EtcdServer, tmp_path: Path) -> None:
     told = tmp_path / "events.jsonl"
     with Job(etcd.endpoint, tmp_path, nodes="1", ttl=60) as job:
-        agent = start(job, NEVER, "--first-report-timeout=1.5", f"--event-log-handler=file:{told}")
+        agent = start(job, NEVER, "--first-report-timeout=5", f"--event-log-handler=file:{told}")
         assert agent.wait() == 124
         report = agent.text.partition("Root Cause")[2]
         assert re.search(r"rank +: 1 ", report), agent.text
@@ -93,7 +98,8 @@ def test_a_process_that_is_killed_takes_its_deadline_with_it(etcd: EtcdServer, t
 import subprocess
 child = "import os, elastic.worker as w\\nwith w.deadline(0.5, 'load'): os.kill(os.getpid(), 9)"
 if second:
-    print("child", subprocess.run([sys.executable, "-c", child]).returncode, flush=True)
+    code = subprocess.run([sys.executable, "-c", child]).returncode
+    print(f"child {code}\\n", end="", flush=True)
     time.sleep(1)
 """
     with Job(etcd.endpoint, tmp_path, nodes="1", ttl=60) as job:

@@ -34,7 +34,7 @@ def test_a_workers_end(etcd: EtcdServer, tmp_path: Path, code: int, expected: in
 
 def test_no_world_in_time(etcd: EtcdServer, tmp_path: Path) -> None:
     with Job(etcd.endpoint, tmp_path, nodes="2") as job:
-        agent = job.start("a", job.script(SLEEPER), str(job.stop_file), conf="join_timeout=1")
+        agent = job.start("a", job.script(SLEEPER), str(job.stop_file), conf="join_timeout=3")
         assert agent.wait() == 75
         assert "1 missing" in agent.text
 
@@ -61,7 +61,7 @@ def test_a_job_of_other_bounds(etcd: EtcdServer, tmp_path: Path) -> None:
 
 
 def test_a_node_that_was_evicted(etcd: EtcdServer, tmp_path: Path) -> None:
-    with Job(etcd.endpoint, tmp_path, nodes="1") as job:
+    with Job(etcd.endpoint, tmp_path, nodes="1", ttl=60) as job:
         agent = job.start("a", job.script(SLEEPER), str(job.stop_file))
         agent.wait_for_world(1)
         wait_until(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.etcd import EtcdServer
-from support.job import SLEEPER, Agent, Job, kill
+from support.job import SLEEPER, Agent, Job, kill, wait_until
 
 NO_RESTARTS = ("--max-restarts=0",)
 
@@ -20,7 +20,7 @@ def start(job: Job, *names: str) -> list[Agent]:
 
 @pytest.mark.parametrize("lost_rank", [0, 1])
 def test_a_node_is_lost_and_another_arrives(etcd: EtcdServer, tmp_path: Path, lost_rank: int) -> None:
-    with Job(etcd.endpoint, tmp_path, nodes="1:3") as job:
+    with Job(etcd.endpoint, tmp_path, nodes="1:3", ttl=5) as job:
         agents = start(job, "a", "b", "c")
         first = max(agent.wait_for_world(3) for agent in agents)
         by_rank = {agent.places()[-1]["rank"]: agent for agent in agents}
@@ -72,12 +72,12 @@ def test_leaving_is_known_at_once_and_closes_nothing(etcd: EtcdServer, tmp_path:
 
 
 def test_a_spare_takes_over_and_ends_well(etcd: EtcdServer, tmp_path: Path) -> None:
-    with Job(etcd.endpoint, tmp_path, nodes="2:2") as job:
+    with Job(etcd.endpoint, tmp_path, nodes="2:2", ttl=5) as job:
         agents = start(job, "a", "b")
         first = max(agent.wait_for_world(2) for agent in agents)
-        [spare] = start(job, "spare")
-        [late_spare] = start(job, "late")
-        spare.wait_for_line("run id")
+        spare, late_spare = start(job, "spare", "late")
+        # One that came after the end of the job would begin another.
+        wait_until(lambda: {"spare", "late"} <= job.node_names(), "both spares are registered")
         kill(agents.pop(0), job)
         assert agents[0].wait_for_world(2, after_round=first) == first + 1
         job.finish()
@@ -87,7 +87,7 @@ def test_a_spare_takes_over_and_ends_well(etcd: EtcdServer, tmp_path: Path) -> N
 
 
 def test_a_world_of_unequal_nodes(etcd: EtcdServer, tmp_path: Path) -> None:
-    with Job(etcd.endpoint, tmp_path, nodes="2") as job:
+    with Job(etcd.endpoint, tmp_path, nodes="2", ttl=60) as job:
         names = [
             *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"),
             *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME"),

@@ -100,7 +100,7 @@ def test_a_second_order_does_not_wait_for_workers_to_save(etcd: EtcdServer, tmp_
 
 
 def test_who_never_answers_is_stopped_at_the_deadline(etcd: EtcdServer, tmp_path: Path) -> None:
-    with Job(etcd.endpoint, tmp_path, nodes="1:2") as job:
+    with Job(etcd.endpoint, tmp_path, nodes="1:2", ttl=60) as job:
         script = job.script(SLEEPER)
         flags = ("--notice-timeout=1", "--max-restarts=0")
         first = job.start("a", script, str(job.stop_file), flags=flags)
@@ -127,11 +127,12 @@ done
 
 
 def test_a_shell_script_takes_part(etcd: EtcdServer, tmp_path: Path) -> None:
-    with Job(etcd.endpoint, tmp_path, nodes="1:2") as job:
+    with Job(etcd.endpoint, tmp_path, nodes="1:2", ttl=60) as job:
         script = job.script(SHELL, "worker.sh")
         flags = ("--no-python", "--nproc-per-node=2", "--notice-timeout=300", "--notice-signal=SIGUSR1")
         first = job.start("a", "sh", script, str(job.stop_file), flags=flags)
-        first.wait_for_world(2)
+        # A shell that has not got to its trap would die of the signal.
+        first.wait_until(lambda agent: len(agent.places()) == 2, "both workers run")
         second = job.start("b", "sh", script, str(job.stop_file), flags=flags)
         for agent in (first, second):
             agent.wait_for_world(4)

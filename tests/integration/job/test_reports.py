@@ -18,15 +18,19 @@ rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 while not all((here / f"up-{other}").exists() for other in range(world)):
     time.sleep(0.02)
 if rank == 2:
-    (here / "failed").touch()
+    (here / "pid").write_text(str(os.getpid()))
+    (here / "pid").rename(here / "fails")
     print("the last words", file=sys.stderr, flush=True)
     if how == "raise":
         raise ValueError("a bad batch")
     os.kill(os.getpid(), getattr(signal, how))
-while not (here / "failed").exists():
+while not (here / "fails").exists():
     time.sleep(0.02)
-time.sleep(0.5)
 if rank == 3:
+    stat = pathlib.Path("/proc", (here / "fails").read_text(), "stat")
+    while stat.exists() and " Z " not in stat.read_text():  # however long it takes to die
+        time.sleep(0.02)
+    time.sleep(3)
     sys.exit("lost my peer")
 time.sleep(600)
 """

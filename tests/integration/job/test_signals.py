@@ -20,14 +20,17 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # Rank 0 fails; the others take a second to end, and say that they were asked to.
 SLOW_TO_END = """
 import os, signal, sys, time
+up = "up-" + os.environ["ELASTIC_ROUND"]
 if os.environ["RANK"] == "0":
-    time.sleep(0.3)
+    while not os.path.exists(up):
+        time.sleep(0.02)
     sys.exit(5)
 def slowly(number, frame):
     print("asked to end", flush=True)
     time.sleep(1.5)
     os._exit(0)
 signal.signal(signal.SIGTERM, slowly)
+open(up, "w").close()
 time.sleep(600)
 """
 

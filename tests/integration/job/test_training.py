@@ -46,8 +46,8 @@ def test_training_on_one_machine(tmp_path: Path, script: str) -> None:
 def test_training_survives_a_lost_node_and_takes_in_a_new_one(
     etcd: EtcdServer, tmp_path: Path, script: str, lost_rank: int
 ) -> None:
-    with Job(etcd.endpoint, tmp_path, nodes="1:3", ttl=3) as job:
-        steps = 400
+    with Job(etcd.endpoint, tmp_path, nodes="1:3", ttl=5) as job:
+        steps = 500
 
         def start(name: str) -> Agent:
             return job.start(
@@ -87,4 +87,5 @@ def check_progress(places: list[dict[str, float]], *, rounds: list[int]) -> None
         assert 1 < start["step"] <= before["step"] + 1, "it resumed from a checkpoint"
     losses = [end["loss"] for end in ends]
     assert losses == sorted(losses, reverse=True)
-    assert losses[-1] < 0.1 * starts[0]["loss"]
+    very_first = min(places, key=lambda p: p["step"])  # of fewer nodes, where one of them started late
+    assert losses[-1] < 0.1 * very_first["loss"]

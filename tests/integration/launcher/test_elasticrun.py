@@ -341,7 +341,7 @@ def test_too_few_nodes_in_time_is_told_with_its_own_code(command: Command, etcd:
         "--nnodes=2",
         f"--rdzv-endpoint={etcd.endpoint}",
         "--rdzv-id=alone",
-        "--rdzv-timeout=1",
+        "--rdzv-timeout=3",
         command.script(TELL),
     )
     assert got.returncode == 75, got.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mp_support import DRAIN_SECONDS
 
 from elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, PContext, start_processes
 from elastic.utils.processes import Process, list_processes
@@ -37,8 +38,9 @@ def _arguments(pid: int) -> list[str]:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., PContext]]:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., PContext]]:
     """Starts a group: of shell commands, one for each worker, or of a function with its arguments."""
+    monkeypatch.setattr(DRAIN_SECONDS, 60.0)
     contexts: list[PContext] = []
 
     def make(

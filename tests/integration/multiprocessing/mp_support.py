@@ -17,6 +17,9 @@ Start: TypeAlias = Callable[..., PContext]
 Living: TypeAlias = Callable[[], list[Process]]
 """See the fixture ``living``."""
 
+DRAIN_SECONDS = "elastic.multiprocessing.contexts.DRAIN_SECONDS"
+"""How long the last output of a worker is waited for. Tests are patient: what it wrote is always told."""
+
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 """For programs of a test's own that import the package."""
 

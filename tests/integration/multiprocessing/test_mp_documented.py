@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import mp_functions as functions
 import pytest
-from mp_support import Living, Start, eventually
+from mp_support import DRAIN_SECONDS, Living, Start, eventually
 
 from elastic.multiprocessing import (
     ChildFailedError,
@@ -51,8 +51,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def launch(kind: str, tmp_path: Path) -> object:
+def launch(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
     """Starts a worker for each Python program, all of them of one kind."""
+    monkeypatch.setattr(DRAIN_SECONDS, 60.0)
     contexts: list[PContext] = []
 
     def make(*programs: str, logs: DefaultLogsSpecs | None = None, **options: object) -> PContext:

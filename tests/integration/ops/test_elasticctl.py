@@ -9,7 +9,7 @@ from pathlib import Path
 
 from support.command import environment
 from support.etcd import EtcdServer
-from support.job import SLEEPER, Job
+from support.job import SLEEPER, Job, wait_until
 
 
 def elasticctl(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -24,10 +24,13 @@ def elasticctl(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_status_of_a_job_from_start_to_end(etcd: EtcdServer, tmp_path: Path) -> None:
-    with Job(etcd.endpoint, tmp_path, nodes="1:2") as job:
+    with Job(etcd.endpoint, tmp_path, nodes="1:2", ttl=60) as job:
         where = ("--endpoint", etcd.endpoint, "status", job.run_id)
         agents = [job.start(name, job.script(SLEEPER), str(job.stop_file)) for name in ("n1", "n2")]
         number = max(agent.wait_for_world(2) for agent in agents)
+        # A worker may speak before its node has written that it runs.
+        nodes = [key for key in job.key_names() if key.startswith("nodes/")]
+        wait_until(lambda: {job.record(key)["want"] for key in nodes} == {"ACTIVE"}, "both nodes are active")
         running = elasticctl(*where)
         assert running.returncode == 0
         assert f"round {number} runs with 2 nodes" in running.stdout

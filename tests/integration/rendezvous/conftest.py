@@ -18,7 +18,9 @@ def node(etcd: EtcdServer, run_id: str, node_of: Callable[..., Node]) -> Callabl
     """Makes nodes of this test's run on the shared server: (nnodes, settings)."""
 
     def make(nnodes: str, **conf: Any) -> Node:
-        return node_of(etcd.endpoint, conf.pop("run", run_id), nnodes, **conf)
+        # Nobody is lost because this process stood still for a while.
+        settings = {"ttl": 20, **conf}
+        return node_of(etcd.endpoint, settings.pop("run", run_id), nnodes, **settings)
 
     return make
 

@@ -54,7 +54,7 @@ def still_works(nodes: list[Node], newcomer: Node, size: int) -> None:
 
 @pytest.mark.parametrize("everybody", [False, True])
 def test_revoked_leases_restart_nobody(node: MakeNode, client: Client, run_id: str, everybody: bool) -> None:
-    nodes = [node("1:4", rejoin_grace=5).follow() for _ in range(3)]
+    nodes = [node("1:4", rejoin_grace=30).follow() for _ in range(3)]
     order = world_of(nodes, 3) if _grown(nodes, 3) else []
     assert len(order) == 3
     worlds = [len(each.worlds) for each in nodes]
@@ -77,9 +77,8 @@ def _grown(nodes: list[Node], size: int) -> bool:
 def test_a_frozen_etcd_restarts_nobody(etcd_server: MakeServer, node_of: MakeNode, run_id: str) -> None:
     """It stands still for longer than the leases live. Its own clock of leases stands still with it."""
     server = etcd_server()
-    nodes = [node_of(server.endpoint, run_id, "3:4", ttl=2, read_timeout=2) for _ in range(3)]
-    for each in nodes:
-        each.follow()
+    conf = {"ttl": 2, "read_timeout": 2, "rejoin_grace": 10}
+    nodes = [node_of(server.endpoint, run_id, "3:4", **conf).follow() for _ in range(3)]
     world_of(nodes, 3)
     server.pause()
     for each in nodes:
@@ -89,13 +88,14 @@ def test_a_frozen_etcd_restarts_nobody(etcd_server: MakeServer, node_of: MakeNod
     server.resume()
     for each in nodes:
         each.until_status(lambda status: status.connected, what="etcd to be back")
-    still_works(nodes, node_of(server.endpoint, run_id, "3:4", ttl=2), 4)
+    still_works(nodes, node_of(server.endpoint, run_id, "3:4", **conf), 4)
     assert all(each.sizes == [3, 4] for each in nodes)
 
 
 def test_a_restarted_etcd_restarts_nobody(etcd_server: MakeServer, node_of: MakeNode, run_id: str) -> None:
     server = etcd_server()
-    nodes = [node_of(server.endpoint, run_id, "3:4", ttl=2, read_timeout=2).follow() for _ in range(3)]
+    conf = {"ttl": 2, "read_timeout": 2, "rejoin_grace": 10}
+    nodes = [node_of(server.endpoint, run_id, "3:4", **conf).follow() for _ in range(3)]
     order = world_of(nodes, 3)
     server.kill()
     for each in nodes:
@@ -104,7 +104,7 @@ def test_a_restarted_etcd_restarts_nobody(etcd_server: MakeServer, node_of: Make
     server.start().wait_ready()
     for each in nodes:
         each.until_status(lambda status: status.connected, what="etcd to be back")
-    still_works(nodes, node_of(server.endpoint, run_id, "3:4", ttl=2), 4)
+    still_works(nodes, node_of(server.endpoint, run_id, "3:4", **conf), 4)
     assert all(each.sizes == [3, 4] for each in nodes)
     assert ids(nodes[0].world)[:3] == order
 
@@ -115,7 +115,7 @@ def test_a_node_without_etcd_for_too_long_gives_up_where_that_is_asked_for(
     server = etcd_server()
     patient = node_of(server.endpoint, run_id, "2:2", read_timeout=1, close_timeout=1).follow()
     hasty = node_of(
-        server.endpoint, run_id, "2:2", read_timeout=1, close_timeout=1, failsafe_timeout=1
+        server.endpoint, run_id, "2:2", read_timeout=1, close_timeout=1, failsafe_timeout=4
     ).follow()
     world_of([patient, hasty], 2)
     server.kill()
@@ -194,10 +194,10 @@ def test_compaction_while_nodes_come_and_go(etcd_server: MakeServer, node_of: Ma
     compacting = threading.Thread(target=compact, name="test-compact")
     compacting.start()
     try:
-        stays = node_of(server.endpoint, run_id, "1:2", last_call_timeout=0).follow()
+        stays = node_of(server.endpoint, run_id, "1:2", last_call_timeout=0, ttl=20).follow()
         stays.until_world(1)
         for count in range(1, 5):
-            comes = node_of(server.endpoint, run_id, "1:2").follow()
+            comes = node_of(server.endpoint, run_id, "1:2", ttl=20).follow()
             comes.until_world(2)
             stays.until_world(2, count=2 * count)
             comes.close()
@@ -221,7 +221,7 @@ def test_watches_that_lost_their_history_begin_anew(
             client.put(b"other", b"")
         client.compact(client.get_prefix(b"other").revision)
     server.start().wait_ready()
-    still_works(nodes, node_of(server.endpoint, run_id, "2:3"), 3)
+    still_works(nodes, node_of(server.endpoint, run_id, "2:3", **conf), 3)
     assert all(each.sizes == [2, 3] for each in nodes)
 
 

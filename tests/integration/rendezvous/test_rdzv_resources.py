@@ -29,7 +29,7 @@ def descriptors() -> set[str]:
 
 
 def full_life(node: MakeNode) -> None:
-    members = [node("1:3"), node("1:3")]
+    members = [node("2:3"), node("2:3")]  # a world of one would let the other one wait
     for join in [each.join() for each in members]:
         join.result(PATIENCE)
     members[0].handler.regroup("once more")

@@ -51,7 +51,7 @@ def test_two_nodes_meet_over_a_store_of_the_caller(
     stores = [open_store(), open_store()]
     handlers = [
         DynamicRendezvousHandler.from_backend(
-            "job", store, kind(store, "job"), 2, 2, "127.0.0.1", SHORT, timedelta(seconds=1), 3
+            "job", store, kind(store, "job"), 2, 2, "127.0.0.1", SHORT, timedelta(seconds=5), 3
         )
         for store in stores
     ]

@@ -12,9 +12,10 @@ from support.job import FAILER, SLEEPER, Agent, Job, kill
 BACKENDS = ["p10d", pytest.param("file", marks=pytest.mark.slow)]
 
 
-def job_of(backend: str, directory: Path, *, nodes: str) -> Job:
+def job_of(backend: str, directory: Path, *, nodes: str, ttl: int = 5) -> Job:
+    """Its leases outlive a machine that stands still for a while, where rounds are counted."""
     where = str(directory / "store") if backend == "file" else f"127.0.0.1:{free_port()}"
-    return Job(where, directory, nodes=nodes, backend=backend)
+    return Job(where, directory, nodes=nodes, backend=backend, ttl=ttl)
 
 
 def start(job: Job, *names: str) -> list[Agent]:
@@ -44,7 +45,7 @@ def test_a_node_is_killed_another_comes_and_the_job_succeeds(tmp_path: Path, bac
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_worker_that_fails_starts_anew_until_its_restarts_are_spent(tmp_path: Path, backend: str) -> None:
-    with job_of(backend, tmp_path, nodes="2") as job:
+    with job_of(backend, tmp_path, nodes="2", ttl=20) as job:
         script = job.script(FAILER)
         flags = ("--max-restarts=1", "--local-addr=127.0.0.1")
         agents = [

@@ -32,7 +32,7 @@ def is_in_file(conf: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("conf", BACKENDS, ids=lambda conf: "-".join(conf.values()))
 def test_nodes_meet_come_leave_and_end(node: MakeNode, shared: Path, conf: dict[str, Any]) -> None:
-    conf = {**conf, **({"endpoint": shared} if is_in_file(conf) else {})}
+    conf = {**conf, "ttl": 20, **({"endpoint": shared} if is_in_file(conf) else {})}  # no lease is to end
     first, second = node("2:3", **conf).follow(), node("2:3", **conf).follow()
     worlds = [each.until_world(2) for each in (first, second)]
     assert len({(w.round, w.participants, w.bootstrap_store_info) for w in worlds}) == 1
@@ -61,7 +61,7 @@ def test_nodes_meet_come_leave_and_end(node: MakeNode, shared: Path, conf: dict[
 def test_a_node_that_is_killed_is_missed(
     node: MakeNode, process: MakeProcess, shared: Path, backend: str
 ) -> None:
-    conf = {"backend": backend, **({"endpoint": shared} if backend == "file" else {})}
+    conf = {"backend": backend, "ttl": 5, **({"endpoint": shared} if backend == "file" else {})}
     first, victim, third = node("2:3", **conf).follow(), process("2:3", **conf), node("2:3", **conf).follow()
     victim.until_world(3)
     before = [each.until_world(3) for each in (first, third)]
@@ -89,7 +89,7 @@ def test_a_node_that_slept_for_longer_than_its_lease_starts_anew(
     node: MakeNode, process: MakeProcess, shared: Path, backend: str
 ) -> None:
     """It is fenced: what it ran belongs to an older round, and it joins a newer one."""
-    conf = {"backend": backend, **({"endpoint": shared} if backend == "file" else {})}
+    conf = {"backend": backend, "ttl": 4, **({"endpoint": shared} if backend == "file" else {})}
     awake, sleeper = node("1:2", **conf).follow(), process("1:2", **conf)
     awake.until_world(2)
     told = sleeper.until_world(2)
@@ -164,7 +164,7 @@ def test_a_host_that_sleeps_costs_nobody_its_place(node: MakeNode, process: Make
 
 
 def test_the_host_leaves_last(node: MakeNode) -> None:
-    host, other = node("2:2").follow(), node("2:2").follow()
+    host, other = node("2:2", ttl=20).follow(), node("2:2", ttl=20).follow()
     host.until_world(2)
     host.handler.set_closed()
     started = time.monotonic()

@@ -109,7 +109,7 @@ def test_a_lost_node_is_named_and_may_come_back(nodes: Callable[..., Nodes]) -> 
 
 @pytest.mark.slow
 def test_a_node_that_stays_lost_ends_the_others_in_time_by_its_name(nodes: Callable[..., Nodes]) -> None:
-    job = nodes(f"--master-port={free_port()}", QUICK, "--rdzv-timeout=5")
+    job = nodes(f"--master-port={free_port()}", QUICK, "--rdzv-timeout=10")
     first, second = job.start(0), job.start(1)
     for agent in (first, second):
         agent.wait_for_world(2)
@@ -122,7 +122,7 @@ def test_a_node_that_stays_lost_ends_the_others_in_time_by_its_name(nodes: Calla
 
 @pytest.mark.slow
 def test_without_node_rank_0_the_others_end(nodes: Callable[..., Nodes]) -> None:
-    job = nodes(f"--master-port={free_port()}", f"{QUICK},failsafe_timeout=2")
+    job = nodes(f"--master-port={free_port()}", f"{QUICK},failsafe_timeout=5")
     first, second = job.start(0), job.start(1)
     for agent in (first, second):
         agent.wait_for_world(2)
@@ -144,8 +144,8 @@ def test_node_rank_0_ends_the_job_when_it_is_told_to_leave(nodes: Callable[..., 
 
 
 def test_who_is_missing_is_named_by_rank(nodes: Callable[..., Nodes]) -> None:
-    job = nodes(f"--master-port={free_port()}", "--rdzv-timeout=2", count=3)
-    first, alone = job.start(0), nodes(f"--master-port={free_port()}", "--rdzv-timeout=2", count=3).start(1)
+    job = nodes(f"--master-port={free_port()}", "--rdzv-timeout=5", count=3)
+    first, alone = job.start(0), nodes(f"--master-port={free_port()}", "--rdzv-timeout=5", count=3).start(1)
     assert [first.wait(), alone.wait()] == [75, 75]
     assert first.lines[-1].endswith("node ranks that never came: 1, 2")
     assert "node rank 0 of 3 has not come" in alone.lines[-1]

@@ -35,7 +35,9 @@ HOST = "127.0.0.1"
 
 @pytest.fixture
 def server() -> Iterator[TCPStoreServer]:
-    with TCPStoreServer(HOST) as server:
+    # Its port is not of the range from which its clients dial: one that dials a closed port of that range
+    # can meet itself, and the port can be another's before the server is back.
+    with TCPStoreServer(HOST, free_port()) as server:
         yield server
 
 
@@ -160,9 +162,9 @@ def test_silence_is_noticed_long_before_the_time_of_a_call(
 
 def test_a_long_wait_keeps_its_connection(server: TCPStoreServer) -> None:
     """The server is asked for a sign of life, and gives it."""
-    with TCPStore(HOST, server.port, heartbeat=0.2) as store:
+    with TCPStore(HOST, server.port, heartbeat=1) as store:
         connected = server._next_id
-        assert not store.wait_change("a", None, 1.2)
+        assert not store.wait_change("a", None, 3.5)  # silence for three times that would be a loss
         assert server._next_id == connected
 
 
@@ -208,7 +210,7 @@ def test_what_is_no_store_is_said_to_be_none(words: bytes) -> None:
         listener.settimeout(0.1)
         taken = []
         while call.still(0):
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError, ConnectionError):  # it may have given up already
                 taken.append(listener.accept()[0])
                 taken[-1].sendall(words)
         for connection in taken:
@@ -248,9 +250,9 @@ def test_the_master_serves_on_until_the_others_have_closed() -> None:
 
 
 def test_the_master_does_not_wait_for_ever() -> None:
-    with TCPStore(HOST, 0, is_master=True, linger=0.1) as master:
-        other = TCPStore(HOST, master.port, timeout=0.2)
-        call = Blocked(lambda: other.get("a", 1))
+    with TCPStore(HOST, free_port(), is_master=True, linger=0.1) as master:
+        other = TCPStore(HOST, master.port, timeout=PATIENCE)
+        call = Blocked(lambda: other.get("a", 3))
         assert call.still()
         master.close()
         assert "cannot be reached" in str(call.result())
@@ -285,7 +287,7 @@ def test_nothing_is_left_of_stores_that_are_closed() -> None:
                 list(pool.map(lambda n, s=other: s.wait_change("a", None, 0.01), range(8)))
             with pytest.raises(StoreTimeoutError):
                 other.get("a", 0.01)
-    assert left() == before
+    assert all(now <= then for now, then in zip(left(), before, strict=True)), "what was there may have ended"
 
 
 def test_a_failed_start_leaves_nothing(server: TCPStoreServer) -> None:
@@ -296,14 +298,14 @@ def test_a_failed_start_leaves_nothing(server: TCPStoreServer) -> None:
         TCPStoreServer("no-such-host.invalid", 5)
     with pytest.raises(StoreError, match=r"cannot listen on 192\.0\.2\.1:0"):
         TCPStoreServer("192.0.2.1")
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
 
 
 # -- addresses and secrets --------------------------------------------------------------------------
 
 
 def test_the_server_listens_where_it_is_told_and_nowhere_else() -> None:
-    with TCPStore("localhost", 0, is_master=True, listen_on="127.0.0.2", linger=0) as store:
+    with TCPStore("localhost", free_port(), is_master=True, listen_on="127.0.0.2", linger=0) as store:
         socket.create_connection(("127.0.0.2", store.port)).close()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", store.port))

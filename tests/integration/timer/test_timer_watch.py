@@ -74,9 +74,9 @@ def test_a_deadline_that_is_earlier_than_the_others_is_seen_in_time() -> None:
     lines = """
 with w.deadline(1000, 'outer'):
     for _ in range(50):
-        with w.deadline(0.5, 'short'): pass
+        with w.deadline(3, 'short'): pass
         with w.deadline(500, 'long'): time.sleep(0.001)
-    with w.deadline(0.7, 'inner'): time.sleep(60)
+    with w.deadline(3.5, 'inner'): time.sleep(60)
 """
     with watching(WorkerWatch()) as watch, Worker(REPORT + lines, watch.environment()) as worker:
         watch.begin({0: worker.pid})
@@ -110,7 +110,7 @@ for line in sys.stdin:
     print("beaten", flush=True)
 """
     with (
-        watching(WorkerWatch(sign_of_life=1.0)) as watch,
+        watching(WorkerWatch(sign_of_life=3.0)) as watch,
         Worker(REPORT + lines, watch.environment()) as worker,
     ):
         watch.begin({0: worker.pid})
@@ -139,9 +139,8 @@ finally:
     with watching(WorkerWatch()) as watch:
         env = watch.environment()
         with Worker(REPORT + lines, env) as frozen, Worker(REPORT + lines, env) as stuck:
-            watch.begin({0: frozen.pid, 1: stuck.pid})
             assert [frozen.says(), stuck.says()] == ["in", "in"]
-            watch.poll()
+            watch.begin({0: frozen.pid, 1: stuck.pid})
             time.sleep(2.5)  # the agent does not run, and neither do its workers
             assert watch.poll() == []
             frozen.tell()
@@ -177,7 +176,7 @@ def test_a_new_round_knows_nothing_of_the_one_before() -> None:
 def test_a_killed_process_is_forgotten_and_its_child_counts_as_the_worker() -> None:
     lines = """
 if os.fork() == 0:
-    with w.deadline(1.5, 'child'): time.sleep(60)
+    with w.deadline(4, 'child'): time.sleep(60)
 with w.deadline(0.5, 'killed'): print(1, flush=True); time.sleep(60)
 """
     with watching(WorkerWatch()) as watch, Worker(REPORT + lines, watch.environment()) as worker:

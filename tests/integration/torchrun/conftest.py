@@ -26,7 +26,8 @@ def torch_handler(etcd: EtcdServer, run_id: str) -> Iterator[Callable[..., Any]]
     def make(min_nodes: int, max_nodes: int, **conf: Any) -> Any:
         endpoint, run = conf.pop("endpoint", etcd.endpoint), conf.pop("run_id", run_id)
         backend = conf.pop("backend", "elastic-etcd")
-        settings = {"ttl": "2", "last_call_timeout": "30", "settle_timeout": "0.1", "timeout": 900, **conf}
+        # Who is lost here says goodbye: a lease that ends is the machine's, that stood still for a while.
+        settings = {"ttl": "20", "last_call_timeout": "30", "settle_timeout": "0.1", "timeout": 900, **conf}
         params = RendezvousParameters(backend, endpoint, run, min_nodes, max_nodes, None, **settings)
         handlers.append(get_rendezvous_handler(params))
         return handlers[-1]

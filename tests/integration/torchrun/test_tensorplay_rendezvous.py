@@ -66,7 +66,7 @@ def handler(etcd: EtcdServer, run_id: str) -> Iterator[Callable[..., Any]]:
     handlers: list[Any] = []
 
     def make(min_nodes: int, max_nodes: int, **conf: Any) -> Any:
-        config = {"ttl": "2", "min_nodes": min_nodes, "max_nodes": max_nodes, **conf}
+        config = {"ttl": "20", "min_nodes": min_nodes, "max_nodes": max_nodes, **conf}
         params = RendezvousParameters(
             backend="elastic-etcd", endpoint=etcd.endpoint, run_id=run_id, local_world_size=2, config=config
         )

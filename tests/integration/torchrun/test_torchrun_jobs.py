@@ -23,39 +23,40 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
 checkpoint, stop = map(Path, sys.argv[1:])
-torch.manual_seed(0)
-inputs = torch.randn(8, 4)
-model, done = torch.nn.Linear(4, 1), torch.zeros(1)
-if rank == 0 and checkpoint.exists():
-    saved = torch.load(checkpoint)
-    model.load_state_dict(saved["model"])
-    done += saved["step"]
-dist.broadcast(done, 0)
-model = DistributedDataParallel(model)  # its parameters are those of rank 0
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-ending = torch.zeros(1)
 
-def step():
-    loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    done.add_(1)
-    print(json.dumps({"world": world, "step": int(done), "loss": loss.item()}) + "\\n", end="", flush=True)
-    if rank == 0:
-        torch.save({"model": model.module.state_dict(), "step": done}, f"{checkpoint}.new")
-        os.replace(f"{checkpoint}.new", checkpoint)
-    ending.fill_(stop.exists())
-    dist.all_reduce(ending)
+def train():
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    inputs = torch.randn(8, 4)
+    model, done = torch.nn.Linear(4, 1), torch.zeros(1)
+    if rank == 0 and checkpoint.exists():
+        saved = torch.load(checkpoint)
+        model.load_state_dict(saved["model"])
+        done += saved["step"]
+    dist.broadcast(done, 0)
+    model = DistributedDataParallel(model)  # its parameters are those of rank 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    ending = torch.zeros(1)
+    while not ending:
+        loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        done.add_(1)
+        place = {"world": world, "step": int(done), "loss": loss.item()}
+        print(json.dumps(place) + "\\n", end="", flush=True)
+        if rank == 0:
+            torch.save({"model": model.module.state_dict(), "step": done}, f"{checkpoint}.new")
+            os.replace(f"{checkpoint}.new", checkpoint)
+        ending.fill_(stop.exists())
+        dist.all_reduce(ending)
+        time.sleep(0.02)
 
 try:
-    while not ending:
-        step()
-        time.sleep(0.02)
-except RuntimeError:  # gloo raises at once when a peer is gone
+    train()
+except RuntimeError:  # gloo raises at once when a peer is gone, also while they meet
     time.sleep(60)  # the agent stops this worker once it hears of that; to fail would spend a restart
     raise
 dist.destroy_process_group()
@@ -89,7 +90,7 @@ def test_nodes_come_and_go_and_no_restart_is_spent(etcd: EtcdServer, tmp_path: P
 
 
 def test_a_failed_worker_restarts_all_and_the_last_failure_ends_all(etcd: EtcdServer, tmp_path: Path) -> None:
-    with TorchrunJob(etcd.endpoint, tmp_path, nodes="1:2") as job:
+    with TorchrunJob(etcd.endpoint, tmp_path, nodes="1:2", ttl=20) as job:
         a, b = (job.start(name, restarts=1) for name in "ab")
         first = wait_for_world([a, b], 2)
         job.fail(1, 0)
@@ -104,7 +105,7 @@ def test_a_failed_worker_restarts_all_and_the_last_failure_ends_all(etcd: EtcdSe
 
 
 def test_a_spare_ends_well_with_the_job(etcd: EtcdServer, client: Client, tmp_path: Path) -> None:
-    with TorchrunJob(etcd.endpoint, tmp_path, nodes="1:1") as job:
+    with TorchrunJob(etcd.endpoint, tmp_path, nodes="1:1", ttl=20) as job:
         nodes = f"/elastic/{job.run_id}/nodes/".encode()
         a = job.start("a")
         wait_for_world([a], 1)

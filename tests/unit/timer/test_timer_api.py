@@ -81,7 +81,7 @@ def test_a_block_in_time_has_its_deadline_only_while_it_runs(diary: Diary) -> No
 
 
 def test_a_block_that_ends_late_raises(diary: Diary) -> None:
-    late = pytest.raises(TimeoutError, match=r"'load' took 0\.\d+ s; its deadline was 0\.01 s")
+    late = pytest.raises(TimeoutError, match=r"'load' took \d+\.\d+ s; its deadline was 0\.01 s")
     with late, expires(0.01, "load"):
         time.sleep(0.02)
     assert diary.open == {}
