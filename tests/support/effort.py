@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +17,15 @@ class Effort:
     cpu: float
 
 
-def measure_effort(pid: int, *, seconds: float) -> Effort:
-    """Watch a process for so long. Of a thread that ends meanwhile nothing is counted."""
+def measure_effort(pid: int, *, seconds: float, without: Collection[str] = ()) -> Effort:
+    """Watch a process for so long. Of a thread that ends meanwhile nothing is counted.
+
+    Nor is anything of other threads than the main one whose ids are among `without`.
+    """
     started, before = time.monotonic(), _threads(pid)
     time.sleep(seconds)
     after, took = _threads(pid), time.monotonic() - started
+    after = {thread: now for thread, now in after.items() if thread == str(pid) or thread not in without}
     wakeups = {thread: now[0] - before.get(thread, (0, 0))[0] for thread, now in after.items()}
     cpu = sum(now[1] - before.get(thread, (0, 0))[1] for thread, now in after.items())
     main = wakeups.pop(str(pid))
