@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from elastic.agent.server import ElasticAgent, Finish, LocalElasticAgent, RunResult, WorkerSpec
+from elastic.agent.server import ElasticAgent, LocalElasticAgent, RunResult, WorkerSpec
 from elastic.launcher import devices, machine, workers
 from elastic.launcher.config import LaunchConfig
 from elastic.launcher.errors import LaunchError, UsageError
@@ -107,7 +107,7 @@ def run_agent(
             notice_timeout=config.notice_seconds,
             notice_signal=config.notice_number,
             restarts=config.restarts,
-            instruments=[*instruments, Finish(config.finish_seconds)],
+            instruments=instruments,
         )
         if on_agent is not None:
             on_agent(agent)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from elastic.agent.server import Instrument, WorkerSpec
+from elastic.agent.server import Finish, Instrument, WorkerSpec
 from elastic.agent.server.node_check import NodeHealth, check_node
 from elastic.agent.server.reports import Reports
 from elastic.agent.server.stragglers import Stragglers
@@ -83,6 +83,7 @@ def make_instruments(
         liveness: Liveness = composer.make_liveness(settings.health_host, port, has_etcd=has_etcd)
         owner.callback(liveness.close)
         instruments.append(liveness)
+    instruments.append(Finish(config.finish_seconds))
     return instruments
 
 

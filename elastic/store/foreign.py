@@ -61,11 +61,12 @@ class _ForeignStore(Store):
         return self.multi_get([key], timeout)[0]
 
     def multi_get(self, keys: Sequence[str], timeout: Duration | None = None) -> list[bytes]:
+        several(keys)
         found: list[bytes] = []
 
         def complete() -> bool:
             nonlocal found
-            values = [self.peek(key) for key in several(keys)]
+            values = [self.peek(key) for key in keys]
             found = [value for value in values if value is not None]
             return len(found) == len(keys)
 

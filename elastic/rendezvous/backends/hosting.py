@@ -148,7 +148,7 @@ def _host(endpoint: Endpoint, access: Access, *, is_host: bool | None, local_add
     """Run the server here, if this agent is to."""
     if is_host is False:
         return _Found(None, "; this agent does not run one, as is_host=0 says", may_come=True)
-    address = _resolved(endpoint, access.connect)
+    address = resolved(endpoint, time.monotonic() + access.connect)[0]
     if not is_own(address):
         if not is_host:
             return _Found(
@@ -187,16 +187,21 @@ def _outward(host: str, address: str, local_addr: str | None) -> str:
     return "" if is_loopback(found) else found
 
 
-def _resolved(endpoint: Endpoint, limit: float) -> str:
-    """The address of a host that counts, which may become known a little later than the nodes start."""
-    deadline = time.monotonic() + limit
+def resolved(
+    endpoint: Endpoint, deadline: float, *, pause: Callable[[float], object] = time.sleep
+) -> list[str]:
+    """The addresses of a host, which may become known a little later than the nodes start.
+
+    StoreError where they are not by `deadline`, in monotonic seconds. What `pause` raises ends the wait.
+    """
     while True:
         try:
-            return addresses_of(endpoint)[0]
+            return addresses_of(endpoint)
         except StoreError:
-            if time.monotonic() + _RESOLVE_PAUSE >= deadline:
+            left = deadline - time.monotonic()
+            if left <= 0:
                 raise
-        time.sleep(_RESOLVE_PAUSE)
+        pause(min(_RESOLVE_PAUSE, left))
 
 
 def lingering(close: float, *, ended: bool) -> float:

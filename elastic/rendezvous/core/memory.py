@@ -57,8 +57,8 @@ def observe(
     left = memory.left | {i for i in ids if i in nodes and nodes[i].record.want is Want.LEAVING}
     names = {s.record.name for s in nodes.values()}
     left |= {m.node_id for m in committed.world if m.node_id not in nodes and m.name in names}  # replaced
-    finished = {committed.world[rank].node_id for rank in committed.finished}
-    done = ((memory.done | finished) - present) | {i for i in present if nodes[i].record.want is Want.DONE}
+    known_done = memory.done | committed.finished_ids
+    done = (known_done - present) | {i for i in present if nodes[i].record.want is Want.DONE}
     missing = {i: max(memory.missing_since.get(i, now), absence_from) for i in sorted(ids - present - left)}
     waiting = frozenset(i for i, s in nodes.items() if i not in ids and s.record.want is Want.WAITING)
     enough = committed.phase is Phase.OPEN and len(joined_nodes(committed, view)) >= rules.min_nodes

@@ -136,6 +136,11 @@ class Round:
         return next((rank for rank, member in enumerate(self.world) if member.node_id == node_id), None)
 
     @property
+    def finished_ids(self) -> set[str]:
+        """The node ids of the members that `finished` names."""
+        return {self.world[rank].node_id for rank in self.finished}
+
+    @property
     def formed(self) -> bool:
         return self.phase is Phase.FORMED
 

@@ -83,7 +83,7 @@ def report(view: View, *, min_nodes: int, max_nodes: int) -> Report:
 def _done(committed: Round, view: View) -> tuple[str, ...]:
     """The members of a formed world whose workers have succeeded, gone or not."""
     done = {i for i, seen in view.nodes.items() if seen.record.want is Want.DONE}
-    done |= {committed.world[rank].node_id for rank in committed.finished}
+    done |= committed.finished_ids
     return tuple(member.name for member in committed.world if member.node_id in done)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
-from elastic.rendezvous.backends.hosting import Access, OpenStore, addresses_of, is_own, open_tcp
+from elastic.rendezvous.backends.hosting import Access, OpenStore, is_own, open_tcp, resolved
 from elastic.rendezvous.errors import (
     RendezvousConnectionError,
     RendezvousExhaustedError,
@@ -134,18 +134,17 @@ class Meeting:
         return [rank for rank in range(self._job.world_size) if not store.has(_CAME(rank))]
 
     def _resolved(self, endpoint: Endpoint, deadline: float) -> list[str]:
-        """The addresses of a host, which may become known a little later than the nodes start."""
-        while True:
-            if self._leaving.is_set():
+        """As `resolved`, for a node that may be told to leave meanwhile."""
+
+        def pause(seconds: float) -> None:
+            if self._leaving.wait(seconds):
                 raise RendezvousGracefulExitError("this node leaves the rendezvous")
-            try:
-                return addresses_of(endpoint)
-            except StoreError as e:
-                if time.monotonic() >= deadline:
-                    raise RendezvousConnectionError(
-                        f"{e}: node rank 0 cannot be found; check --master-addr"
-                    ) from e
-            self._leaving.wait(_PAUSE)
+
+        pause(0)
+        try:
+            return resolved(endpoint, deadline, pause=pause)
+        except StoreError as e:
+            raise RendezvousConnectionError(f"{e}: node rank 0 cannot be found; check --master-addr") from e
 
     # -- node rank 0 ------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 from elastic.rendezvous.backends.api import BackendRefused, BackendUnavailable
 from elastic.rendezvous.errors import RendezvousConnectionError
+from elastic.utils import backoff
 
 from .codec import decode, encode
 from .document import Document
@@ -82,7 +83,7 @@ class Ledger:
         many `seconds`. The `maybe` of a BackendUnavailable says that the change may have been done.
         """
         deadline = self._pace.now() + seconds
-        longest = _FIRST_PAUSE
+        defeats = 0
         held = self.read()
         while True:
             after = change(held.document)
@@ -102,8 +103,9 @@ class Ledger:
                 raise Contended(
                     f"other nodes have changed the state at {self.key!r} without a pause for {seconds:g} s"
                 )
+            longest = backoff.limit(defeats, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
             self._pace.pause(self._pace.spread(0.0, longest))
-            longest = min(_LONGEST_PAUSE, 2 * longest)
+            defeats += 1
 
     def wait(self, token: Token | None, seconds: float) -> bool:
         """Wait for another document than that of the token."""
