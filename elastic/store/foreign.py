@@ -8,11 +8,14 @@ object while one of its calls waits, so nothing here waits in them: what is not 
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import secrets
-import time
+import signal
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -21,8 +24,6 @@ from .durations import DEFAULT_TIMEOUT, Duration
 from .semantics import Refused, added, encoded, paired, several
 
 T = TypeVar("T")
-
-_SECOND_TRY = 0.05  # seconds after the first
 
 _COMMON = ("get", "set", "add", "compare_set", "delete_key", "wait")
 _TORCH = (*_COMMON, "check", "append", "num_keys", "has_extended_api")
@@ -160,15 +161,18 @@ class _TorchStore(_ForeignStore):
 
 
 class _TensorplayStore(_ForeignStore):
+    def __init__(self, store: Any) -> None:
+        super().__init__(_Undisturbed(store))
+
     def _is_there(self, key: str) -> bool:
-        return bool(_insistently(lambda: self._store.has(key)))
+        return bool(self._store.has(key))
 
     def peek(self, key: str) -> bytes | None:
         never = secrets.token_bytes(16)
         was_there = False
         with _translated([key]):
             while True:
-                _, value = _insistently(lambda: self._store.compare_and_swap(key, never, never))
+                _, value = self._store.compare_and_swap(key, never, never)
                 # It says nothing of whether a value is empty or not there; one may have come just now.
                 if value or was_there:
                     return bytes(value)
@@ -177,16 +181,16 @@ class _TensorplayStore(_ForeignStore):
                     return None
 
     def set(self, key: str, value: str | bytes) -> None:
-        data = encoded(value)
         with _translated([key]):
-            _insistently(lambda: self._store.set(key, data))
+            self._store.set(key, encoded(value))
 
     def append(self, key: str, value: str | bytes) -> None:
         addition = encoded(value)
         current = self.peek(key) or b""
         with _translated([key]):
             while True:
-                done, current = self._store.compare_and_swap(key, current, bytes(current) + addition)
+                desired = bytes(current) + addition
+                done, current = self._store.compare_and_swap(key, current, desired)
                 if done:
                     return
 
@@ -204,12 +208,12 @@ class _TensorplayStore(_ForeignStore):
     def delete_key(self, key: str) -> bool:
         with _translated([key]):
             there = self._is_there(key)
-            _insistently(lambda: self._store.delete_key(key))
+            self._store.delete_key(key)
             return there
 
     def num_keys(self) -> int:
         with _translated(()):
-            return int(_insistently(self._store.num_keys))
+            return int(self._store.num_keys())
 
     def list_keys(self) -> list[str]:
         raise StoreError(
@@ -217,13 +221,36 @@ class _TensorplayStore(_ForeignStore):
         )
 
 
-def _insistently(call: Callable[[], T]) -> T:
-    """The result of a call that may be made twice: the TCPStore connects for each, and sometimes fails to."""
-    try:
-        return call()
-    except RuntimeError:
-        time.sleep(_SECOND_TRY)
-        return call()
+class _Undisturbed:
+    """A store whose every call is made on a thread of its own, which no signal reaches.
+
+    A request of tensorplay's TCPStore fails when anything interrupts its thread, done or not: a signal, and
+    the end of an io_uring that the thread has opened, as torch's TCPStore does.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return functools.partial(_on_a_quiet_thread, found) if callable(found) else found
+
+
+def _on_a_quiet_thread(call: Callable[..., T], *args: Any) -> T:
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            outcome.set_result(call(*args))
+        except BaseException as e:
+            outcome.set_exception(e)
+
+    # A daemon: Ctrl-C leaves it behind, for as long as the store's timeout at most.
+    thread = threading.Thread(target=run, name="elastic-store-request", daemon=True)
+    thread.start()
+    thread.join()
+    return outcome.result()
 
 
 @contextlib.contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -55,6 +58,41 @@ def test_a_tensorplay_store_without_its_server_fails_in_our_words() -> None:
     import tensorplay.distributed as dist
 
     fails_in_our_words("tensorplay", dist.TCPStore, timeout=2.0)
+
+
+@pytest.mark.tensorplay
+def test_signals_interrupt_no_request_of_a_tensorplay_store() -> None:
+    import tensorplay.distributed as dist
+
+    served = dist.TCPStore("127.0.0.1", 0, is_master=True)
+    store = as_store(served)
+    seen = 0
+
+    def note(*_: object) -> None:
+        nonlocal seen
+        seen += 1
+
+    over = threading.Event()
+
+    def send() -> None:
+        while not over.wait(0.001):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, note)
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        n = 0
+        while seen < 500:
+            n += 1
+            assert store.add("n", 1) == n
+            assert store.compare_set("k", "" if n == 1 else str(n - 1), str(n)) == b"%d" % n
+            assert store.get("k") == b"%d" % n
+    finally:
+        over.set()
+        sender.join()
+        signal.signal(signal.SIGUSR1, before)
+        served.stop()
 
 
 @pytest.mark.torch
