@@ -392,7 +392,7 @@ def test_a_server_that_is_full_says_so() -> None:
         for _ in range(2):
             owned.enter_context(TCPStore(HOST, server.port))
         with pytest.raises(StoreError, match="has 2 connections, and takes no more"):
-            TCPStore(HOST, server.port, timeout=0.2)
+            TCPStore(HOST, server.port, timeout=2)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
