@@ -48,8 +48,8 @@ class Site(ABC):
         self.nodes: list[Node] = []
         self._ids = itertools.count()
 
-    def shorten_leases(self, seconds: float) -> None:
-        """For a test in which one ends, before it makes nodes."""
+    def set_ttl(self, seconds: float) -> None:
+        """For a test of how leases go, before it makes nodes."""
         self.settings = replace(self.settings, ttl=timedelta(seconds=seconds))
 
     def node(self) -> Node:

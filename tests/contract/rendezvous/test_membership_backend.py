@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -213,7 +214,7 @@ def test_a_lease_that_is_dropped_takes_its_keys_with_it_at_once(site: Site) -> N
 
 
 def test_the_lease_of_a_node_that_is_silent_ends(site: Site) -> None:
-    site.shorten_leases(4)
+    site.set_ttl(4)
     a, b = site.node(), site.node()
     b.backend.follow_nodes()
     write(a, own(a), Put(ROUND, world_of("n0"), Keep.RETENTION))
@@ -223,6 +224,17 @@ def test_the_lease_of_a_node_that_is_silent_ends(site: Site) -> None:
     until(b, node_key(a.id), deleted=True)
     assert set(b.backend.survey().found) == {ROUND}
     assert b.backend.lease_lives(), "who speaks keeps its lease"
+
+
+def test_to_close_waits_for_no_heartbeat(site: Site) -> None:
+    site.set_ttl(300)  # 100 s from one to the next
+    a, b = site.node(), site.node()
+    write(a, Put(ROUND, world_of("n0"), Keep.RETENTION))
+    told(b, 1)
+    started = time.monotonic()
+    while site.nodes:
+        site.nodes.pop().backend.close()
+    assert time.monotonic() - started < 50
 
 
 def test_a_key_that_another_lease_takes_over_outlives_the_first(site: Site) -> None:

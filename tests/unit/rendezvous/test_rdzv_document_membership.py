@@ -44,7 +44,7 @@ class MemorySite(StoreSite):
     def __init__(self) -> None:
         self.memory = Memory()
         super().__init__(lambda: MemoryStore(self.memory))
-        self.shorten_leases(2)
+        self.set_ttl(2)
 
     @property
     def key(self) -> str:

@@ -105,6 +105,10 @@ class Document:
             edit.delete(key)
         return replace(edit.finished(), leases=leases)
 
+    def touched(self) -> Document:
+        """The next revision, in which nothing else is new: for whoever waits for another document."""
+        return replace(self, revision=self.revision + 1)
+
     # -- transactions -----------------------------------------------------------------------------
 
     def applied(self, commit: Commit, *, lease: str, value_of: Callable[[Record], Any]) -> Document | Refusal:

@@ -294,5 +294,7 @@ class DocumentMembership(MembershipBackend):
         if self._release is not None:
             # First, as it cuts short the wait of the thread.
             self._release(told is not None and view.CLOSED in told.records)
+        elif self._news is not None:
+            self._news.cut_short()
         if self._news is not None:
             self._news.join()

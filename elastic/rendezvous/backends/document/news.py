@@ -121,6 +121,8 @@ class DocumentNews:
 
     def wait(self, idle: Idle) -> None:
         """Block until the next turn is due, or the pace ends."""
+        if self._pace.ended:
+            return  # the document that was to end the wait may be the one that is held
         if idle.held is not None:
             try:
                 self._ledger.wait(idle.held.token, idle.until - self._pace.now())
@@ -132,6 +134,14 @@ class DocumentNews:
     def fail(self, reason: Exception) -> None:
         """There are no more turns."""
         self._inbox.put(Missed(f"no news of the rendezvous can be told any more: {reason!r}"))
+
+    def touch(self) -> None:
+        """Make another document, as nothing else ends a wait for one before its time."""
+        try:
+            self._ledger.change(Document.touched, seconds=self._interval)
+        except Exception as e:
+            # Also what a backend of somebody else's raises: nothing else ends for it.
+            log.debug("the last wait for news ends with its time: %s", e)
 
     def _turn(self) -> Idle:
         lease = self._lease.id  # before the reading, or one granted since would seem to have ended
@@ -218,6 +228,11 @@ class NewsThread:
 
     def start(self) -> None:
         self._thread.start()
+
+    def cut_short(self) -> None:
+        """End the thread's wait in a store that stays open, once the pace has ended."""
+        if self._thread.is_alive():
+            self.news.touch()
 
     def join(self) -> None:
         """Wait for the thread, which has been told to end."""
