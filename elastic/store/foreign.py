@@ -180,17 +180,12 @@ class _TensorplayStore(_ForeignStore):
                 if not was_there:
                     return None
 
-    def set(self, key: str, value: str | bytes) -> None:
-        with _translated([key]):
-            self._store.set(key, encoded(value))
-
     def append(self, key: str, value: str | bytes) -> None:
         addition = encoded(value)
         current = self.peek(key) or b""
         with _translated([key]):
             while True:
-                desired = bytes(current) + addition
-                done, current = self._store.compare_and_swap(key, current, desired)
+                done, current = self._store.compare_and_swap(key, current, bytes(current) + addition)
                 if done:
                     return
 
@@ -210,10 +205,6 @@ class _TensorplayStore(_ForeignStore):
             there = self._is_there(key)
             self._store.delete_key(key)
             return there
-
-    def num_keys(self) -> int:
-        with _translated(()):
-            return int(self._store.num_keys())
 
     def list_keys(self) -> list[str]:
         raise StoreError(

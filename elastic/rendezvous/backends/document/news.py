@@ -139,9 +139,11 @@ class DocumentNews:
         """Make another document, as nothing else ends a wait for one before its time."""
         try:
             self._ledger.change(Document.touched, seconds=self._interval)
-        except Exception as e:
-            # Also what a backend of somebody else's raises: nothing else ends for it.
+        except (BackendUnavailable, RendezvousStateError) as e:
             log.debug("the last wait for news ends with its time: %s", e)
+        except Exception as e:
+            # A backend of somebody else's may raise anything. Nobody hears of it later: the node goes.
+            log.warning("the rendezvous backend is broken, so its last wait ends with its time: %r", e)
 
     def _turn(self) -> Idle:
         lease = self._lease.id  # before the reading, or one granted since would seem to have ended
