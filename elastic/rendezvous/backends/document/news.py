@@ -27,6 +27,7 @@ from elastic.rendezvous.codec import decode, kind_of
 from elastic.rendezvous.core.records import Record
 from elastic.rendezvous.core.view import LEADER, Fact, Seen
 from elastic.rendezvous.errors import RendezvousStateError
+from elastic.utils import backoff
 
 from .document import Document, Stored
 from .ledger import Contended, Held, Ledger
@@ -84,7 +85,7 @@ class DocumentNews:
         self._ended = ""
         self._silent = False
         self._obstructed = False
-        self._longest_pause = _FIRST_PAUSE
+        self._obstacles = 0  # in a row
         self._beat_due = pace.now() + self._next_beat()
 
     def begin(self, known: Document | None) -> None:
@@ -99,7 +100,7 @@ class DocumentNews:
     def turn(self) -> Idle:
         """Tell what has happened, and do what is due."""
         if not self._obstructed:
-            self._longest_pause = _FIRST_PAUSE
+            self._obstacles = 0
         self._obstructed = False
         try:
             return self._turn()
@@ -115,8 +116,9 @@ class DocumentNews:
         if not (self._silent or self._pace.ended):
             self._silent = True
             self._inbox.put(Interrupted(str(obstacle)))
-        pause = self._longest_pause * self._pace.spread(0.5, 1.0)
-        self._longest_pause = min(2 * self._longest_pause, self._patience.pause)
+        longest = backoff.limit(self._obstacles, first=_FIRST_PAUSE, longest=self._patience.pause)
+        pause = longest * self._pace.spread(0.5, 1.0)
+        self._obstacles += 1
         return Idle(self._pace.now() + pause, None)
 
     def wait(self, idle: Idle) -> None:
